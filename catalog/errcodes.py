@@ -14,7 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+if TYPE_CHECKING:
+    from catalog.pg_lsn import LSN
+    from catalog.pg_subscription_rel import SubscriptionRel
 
 # -- SQLSTATEs by their PostgreSQL names -----------------------------------------------------------
 
@@ -74,6 +78,8 @@ class ReplicationError(Exception):
     """Base of every error a user may see. Never carries a row value or a secret.
 
     ``primary`` starts in lower case and has no final stop; ``detail`` and ``hint`` are sentences.
+    ``tables`` are the subscribed tables at fault, if the tables are known; ``end_lsn`` is the end
+    of the transaction at fault.
     """
 
     sqlstate: ClassVar[str] = INTERNAL_ERROR
@@ -95,6 +101,8 @@ class ReplicationError(Exception):
         self.cursorpos: int | None = None  # the position of the error in the SQL text, from 0
         self.excerpt: str | None = None  # the line with the error and a caret, as psql shows them
         self.source: str | None = None  # the file with the text, and the line
+        self.tables: tuple[SubscriptionRel, ...] = ()
+        self.end_lsn: LSN | None = None
 
     def __str__(self) -> str:
         return self.primary
@@ -166,6 +174,10 @@ class ReplicationGap(ObjectNotInPrerequisiteState):
     Trying again does not bring the changes back: the launcher restarts the worker slowly, and logs
     an unchanged gap once. A missing slot keeps the code 42704.
     """
+
+
+class TableRewritten(ObjectNotInPrerequisiteState):
+    """The publisher rewrote a table at the start of the copy; the next attempt succeeds."""
 
 
 class ObjectInUse(ReplicationError):
@@ -328,6 +340,16 @@ def error_context(line: str) -> Iterator[None]:
         yield
     except ReplicationError as error:
         error.context.append(line)
+        raise
+
+
+@contextmanager
+def at_fault(*tables: SubscriptionRel) -> Iterator[None]:
+    """Blame a ReplicationError from the body on ``tables``, unless the tables are known."""
+    try:
+        yield
+    except ReplicationError as error:
+        error.tables = error.tables or tables
         raise
 
 

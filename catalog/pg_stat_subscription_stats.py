@@ -27,7 +27,8 @@ class ConflictType(StrEnum):
 class SubscriptionStats:
     """A row's counters, PostgreSQL 18's columns in PostgreSQL's order, without ``subname``.
 
-    ``stats_reset`` is in microseconds since 1970, None before the first reset.
+    ``stats_reset`` is in microseconds since 1970, None before the first reset. Then comes pgsub's
+    column: ``suspension_count`` counts the errors that suspended a table.
     """
 
     subid: int
@@ -41,3 +42,4 @@ class SubscriptionStats:
     confl_delete_missing: int = 0
     confl_multiple_unique_conflicts: int = 0
     stats_reset: int | None = None
+    suspension_count: int = 0

@@ -67,7 +67,8 @@ class TableOptions:
     rows; ``generated`` maps columns to expressions that are computed with every write of a row.
     ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
     ``columns`` maps published columns to lake columns with another name. ``keys`` has the
-    publisher's names, ``defaults`` and ``generated`` have the lake's.
+    publisher's names, ``defaults`` and ``generated`` have the lake's. ``on_error`` None means the
+    setting ``default_on_error``.
     """
 
     to: tuple[str, str] | None = None
@@ -79,6 +80,7 @@ class TableOptions:
     generated: tuple[tuple[str, str], ...] = ()
     keys: tuple[tuple[str, ...], ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
+    on_error: str | None = None  # stop | suspend
 
     def lake_column(self, published: str) -> str:
         """The lake column of a published column."""

@@ -6,15 +6,20 @@ A table goes ``i`` (init) → ``d`` (data is being copied) → ``w`` (the sync w
 one of the two workers they mean nothing. With permanent sync slots ``f`` (the copy is finished and
 durable) stands between ``d`` and ``w``.
 
+A table may be *suspended*, in any state (``on_error: suspend``). The state stays, and the table
+takes no change until ``pgsub resume`` has the table copied again: the copy ends the suspension with
+``s``.
+
 ``TRANSITIONS`` is the state machine. No other code decides whether a move is legal, and
 ``store_sqlite.CatalogStore.set_rel_state`` is the only writer of ``srsubstate``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Final
+from typing import Any, Final
 
 from catalog.errcodes import InternalError
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
@@ -120,6 +125,10 @@ class SubscriptionRel:
     ``remote_relid`` is the publisher's table that was copied, ``other_relid`` another table that
     has had the name since.
     A change with a part of the key sets ``fingerprint`` to ``KEY_UNSURE`` until the next copy.
+    ``suspend_time`` says since when the table is suspended, in microseconds since 1970;
+    ``suspend_sqlstate`` and ``suspend_error`` are the error; ``suspend_lsn`` is the end of the
+    first transaction that the table misses, None after a failed copy. ``resuming`` says that the
+    table is to be copied again, which ends the suspension.
     """
 
     srsubid: int
@@ -140,11 +149,37 @@ class SubscriptionRel:
     remote_relid: int | None = None
     recopy: bool = False
     other_relid: int | None = None
+    suspend_time: int | None = None
+    suspend_sqlstate: str | None = None
+    suspend_error: str | None = None
+    suspend_lsn: LSN | None = None
+    resuming: bool = False
+
+    @property
+    def suspended(self) -> bool:
+        """Does the apply worker drop the table's changes until the next copy is complete?"""
+        return self.suspend_time is not None
+
+    @property
+    def awaits_sync(self) -> bool:
+        """Is a sync worker, or the hand-over by one, still to come? Not without a resume."""
+        held = self.suspended and not self.resuming
+        return self.srsubstate is not SubRelState.READY and not held
 
     @property
     def key_unsure(self) -> bool:
         """May the key columns of a change be a part of a key, whatever the publisher says now?"""
         return self.fingerprint == KEY_UNSURE
+
+
+NOT_SUSPENDED: Final[Mapping[str, Any]] = {
+    "suspend_time": None,
+    "suspend_sqlstate": None,
+    "suspend_error": None,
+    "suspend_lsn": None,
+    "resuming": False,
+}
+"""The columns of a table that is not suspended."""
 
 
 PG_SUBSCRIPTION_REL_COLUMNS: Final = ("srsubid", "srrelid", "srsubstate", "srsublsn")

@@ -67,7 +67,8 @@ SELECT * FROM pg_subscription_rel WHERE srsubid = :srsubid AND srrelid = :srreli
 INSERT INTO pg_subscription_rel VALUES (
     :srsubid, :srrelid, :srsubstate, :srsublsn, :nspname, :relname, :lake_schema, :lake_table,
     :epoch, :attempt, :base_snapshot, :floor, :lake_lsn, :copied, :fingerprint, :remote_relid,
-    :recopy, :other_relid)
+    :recopy, :other_relid, :suspend_time, :suspend_sqlstate, :suspend_error, :suspend_lsn,
+    :resuming)
 
 -- name: update_rel
 UPDATE pg_subscription_rel SET
@@ -75,7 +76,9 @@ UPDATE pg_subscription_rel SET
     lake_table = :lake_table, epoch = :epoch, attempt = :attempt,
     base_snapshot = :base_snapshot, floor = :floor, lake_lsn = :lake_lsn, copied = :copied,
     fingerprint = :fingerprint, remote_relid = :remote_relid, recopy = :recopy,
-    other_relid = :other_relid
+    other_relid = :other_relid, suspend_time = :suspend_time,
+    suspend_sqlstate = :suspend_sqlstate, suspend_error = :suspend_error,
+    suspend_lsn = :suspend_lsn, resuming = :resuming
 WHERE srsubid = :srsubid AND srrelid = :srrelid
 
 -- name: set_rel_state
@@ -213,7 +216,8 @@ SELECT * FROM subscription_stats WHERE subid = :subid
 INSERT INTO subscription_stats
 SELECT oid, :apply_error_count, :sync_error_count, :confl_insert_exists,
     :confl_update_origin_differs, :confl_update_exists, :confl_update_missing,
-    :confl_delete_origin_differs, :confl_delete_missing, :confl_multiple_unique_conflicts, NULL
+    :confl_delete_origin_differs, :confl_delete_missing, :confl_multiple_unique_conflicts, NULL,
+    :suspension_count
 FROM pg_subscription WHERE oid = :subid
 ON CONFLICT (subid) DO UPDATE SET
     apply_error_count = apply_error_count + excluded.apply_error_count,
@@ -227,11 +231,12 @@ ON CONFLICT (subid) DO UPDATE SET
         confl_delete_origin_differs + excluded.confl_delete_origin_differs,
     confl_delete_missing = confl_delete_missing + excluded.confl_delete_missing,
     confl_multiple_unique_conflicts =
-        confl_multiple_unique_conflicts + excluded.confl_multiple_unique_conflicts
+        confl_multiple_unique_conflicts + excluded.confl_multiple_unique_conflicts,
+    suspension_count = suspension_count + excluded.suspension_count
 
 -- name: reset_subscription_stats
 INSERT OR REPLACE INTO subscription_stats
-SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset FROM pg_subscription WHERE oid = :subid
+SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset, 0 FROM pg_subscription WHERE oid = :subid
 
 -- name: lake_maintenance
 SELECT * FROM lake_maintenance WHERE subid = :subid ORDER BY relid

@@ -160,6 +160,14 @@ TEXT_CHANGED: Final = "pgsub refresh {name} --recopy {table} brings the present 
 """The publisher changed the text of an enum or a composite, which sends no change of a row."""
 
 
+def suspended(subname: str, table: str) -> str:
+    """The hint for a suspended table; the log has the error with the error's own hint."""
+    return (
+        "Remove the cause; then "
+        f"pgsub resume {shlex.quote(subname)} {shlex.quote(table)} copies the table again."
+    )
+
+
 def connecting(error: ReplicationError) -> ReplicationError:
     """The error of a failed connection, with a hint."""
     said = error.detail or ""

@@ -90,9 +90,10 @@ def rel_row(row: StoredRow) -> SubscriptionRel:
     values["srsubstate"] = SubRelState(values["srsubstate"])
     for name in ("floor", "lake_lsn"):
         values[name] = decode_lsn(values[name])
-    if values["srsublsn"] is not None:
-        values["srsublsn"] = decode_lsn(values["srsublsn"])
-    for name in ("copied", "recopy"):
+    for name in ("srsublsn", "suspend_lsn"):
+        if values[name] is not None:
+            values[name] = decode_lsn(values[name])
+    for name in ("copied", "recopy", "resuming"):
         values[name] = bool(values[name])
     return SubscriptionRel(**values)
 

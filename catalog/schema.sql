@@ -74,6 +74,11 @@ CREATE TABLE pg_subscription_rel (
     remote_relid  INTEGER,
     recopy        INTEGER NOT NULL,
     other_relid   INTEGER,
+    suspend_time     INTEGER,
+    suspend_sqlstate TEXT,
+    suspend_error    TEXT,
+    suspend_lsn      TEXT,
+    resuming         INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (srrelid, srsubid),
     UNIQUE (srsubid, nspname, relname)
 ) STRICT;
@@ -177,7 +182,8 @@ CREATE TABLE subscription_stats (
     confl_delete_origin_differs     INTEGER NOT NULL,
     confl_delete_missing            INTEGER NOT NULL,
     confl_multiple_unique_conflicts INTEGER NOT NULL,
-    stats_reset                     INTEGER
+    stats_reset                     INTEGER,
+    suspension_count                INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- What was done about files of a lake table that no snapshot knows. The time is Unix's, in

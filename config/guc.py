@@ -190,6 +190,11 @@ class Settings(BaseModel):
         description="memory to apply changes with; a larger transaction is applied in slices, and "
         "shown when the last one is written",
     )
+    default_on_error: Literal["stop", "suspend"] = Field(
+        "stop",
+        description="an error of a table without on_error: stop the subscription, as PostgreSQL "
+        "does, or suspend the table and go on with the others",
+    )
     batch_delay: Milliseconds = Field(
         1.0,
         description="behind a batch of 500 small transactions or more the worker waits so long "

@@ -236,6 +236,9 @@ class TableModel(BaseModel):
     on_unrepresentable: Literal["error", "null", "text"] = Field(
         "error", description="a value the lake column cannot hold"
     )
+    on_error: Literal["stop", "suspend"] | None = Field(
+        None, description="an error of the table; default: the setting default_on_error"
+    )
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
     )
@@ -290,6 +293,7 @@ class TableModel(BaseModel):
             generated=tuple(self.generated.items()),
             keys=tuple(tuple(key) for key in self.keys),
             columns=tuple((name, column.to) for name, column in self.columns.items()),
+            on_error=self.on_error,
         )
 
 
@@ -381,7 +385,10 @@ class SubscriptionModel(BaseModel):
 
         Raises the pydantic error of ``problem``, with the key of the mistake.
         """
-        _check_name(name)
+        try:
+            check_subscription_name(name)
+        except ReplicationError as error:
+            raise problem(error) from None
         check_one_password(self.connection, self.password_env, self.password_command)
         try:
             check_publications(self.publication)
@@ -432,13 +439,6 @@ def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTabl
         f'tables "{one}" and "{other}" are both mapped to lake table "{qualified_name(*target)}"',
         hint="Give one of them another name with to:, or say shared: true for both.",
     )
-
-
-def _check_name(name: str) -> None:
-    try:
-        check_subscription_name(name)
-    except ReplicationError as error:
-        raise problem(error) from None
 
 
 def _below(error: Exception, *key: str) -> Exception:

@@ -174,3 +174,24 @@ def refresh(
         else:
             alter_refresh(name, context, copy_data=True)
     print("ALTER SUBSCRIPTION")
+
+
+def resume(
+    call: typer.Context,
+    name: Name,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(help="Suspended tables (schema.table).", metavar="[TABLE]..."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All suspended tables of the subscription.")
+    ] = False,
+) -> None:
+    """Copy suspended tables again, while readers see the last good state."""
+    from subscriber.commands.recopy import resume_tables
+
+    if bool(tables) == every:
+        raise typer.BadParameter("name tables, or say --all", param_hint="TABLE")
+    with open_context(call) as context:
+        resume_tables(name, tables or (), context)
+    print("ALTER SUBSCRIPTION")

@@ -192,7 +192,7 @@ def _inspect(sub: Subscription, conn: ReplicationConn, context: CommandContext) 
     if slot is not None and not slot.is_pgoutput_here and slot_error is not None:
         raise slot_error  # another subscriber's slot: not to be dropped, and of no use
     present, missing, errors = _inspect_tables(
-        sub, [rel for rel in rels if rel.srsubstate in SYNCED], context
+        sub, [rel for rel in rels if rel.srsubstate in SYNCED and not rel.suspended], context
     )
     return State(
         sub=sub,

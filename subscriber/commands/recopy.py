@@ -1,4 +1,6 @@
-"""``pgsub refresh NAME --recopy``: copy tables again, while readers see the old rows.
+"""``pgsub refresh NAME --recopy`` and ``pgsub resume``: copy tables again.
+
+Readers see the old rows meanwhile.
 
 A table's row goes back to ``i``, marked so that the next copy replaces the rows. The workers do the
 rest (``workers.sync.worker``). From the end of the present batch on the apply worker leaves out the
@@ -19,6 +21,10 @@ A command that dies in between is repeated. Until the positions are stored the w
 publisher as before: the slot is missing, or beyond the confirmed position, or the server is
 another. Nobody can go on with a gap. And a worker that went on would do no harm: after the first
 step no row has a position, and every table is copied under a snapshot later than the slot.
+
+``pgsub resume NAME TABLE`` is the same copy for a suspended table (``on_error: suspend``). The
+table stays suspended until the copy takes over: the sync worker stores ``s`` and the end of the
+suspension in one transaction. A copy that fails suspends the table again.
 """
 
 from __future__ import annotations
@@ -66,7 +72,7 @@ def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
     08006 if the publisher cannot be asked.
     """
     sub = must_be_ready(name, context)
-    chosen = _choose_rows(sub, tables, context)
+    chosen = choose_rows(sub, tables, context)
     with closing(context.connect(sub)) as conn:
         gap = find_gap(sub, conn, context)
         if gap is not None and tables:
@@ -96,7 +102,7 @@ def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
         )
 
 
-def _choose_rows(
+def choose_rows(
     sub: Subscription, tables: Sequence[str], context: CommandContext
 ) -> list[SubscriptionRel]:
     """The rows of the named tables, in the catalog's order."""
@@ -185,3 +191,52 @@ def _set_origin(sub: Subscription, point: LSN, context: CommandContext) -> None:
         context.store.origin_create(name)
     where = f"consistent point of replication slot {sub.subslotname}"
     context.store.origin_advance(name, point, where, go_backward=True)
+
+
+# Suspended tables
+
+
+def resume_tables(name: str, tables: Sequence[str], context: CommandContext) -> None:
+    """Have suspended tables copied again; without names all suspended tables.
+
+    A table that is being copied again already is left alone, with a NOTICE. Raises before any
+    change: 42704 for an unknown subscription, 42P01 for a table outside the subscription, 55000 for
+    a table that is not suspended.
+    """
+    sub = must_be_ready(name, context)
+    chosen = choose_rows(sub, tables, context)
+    if tables:
+        _check_suspended(sub, chosen)
+    suspended = [rel for rel in chosen if rel.suspended]
+    if not suspended:
+        context.notify(notice(f'no table of subscription "{name}" is suspended'))
+    for rel in suspended:
+        context.notify(notice(_explanation(rel)))
+    waiting = [_name_of(rel) for rel in suspended if not rel.resuming]
+    if waiting:
+        recopy_tables(name, waiting, context)
+
+
+def _check_suspended(sub: Subscription, chosen: Sequence[SubscriptionRel]) -> None:
+    for rel in chosen:
+        if not rel.suspended:
+            subname, table = shlex.quote(sub.subname), shlex.quote(_name_of(rel))
+            raise ObjectNotInPrerequisiteState(
+                f'table "{_name_of(rel)}" of subscription "{sub.subname}" is not suspended',
+                hint=f"pgsub refresh {subname} --recopy {table} copies any table again; pgsub "
+                "status pg_subscription_rel shows the suspended tables.",
+            )
+
+
+def _explanation(rel: SubscriptionRel) -> str:
+    if rel.resuming:
+        return f'table "{_name_of(rel)}" is being copied again already'
+    where = f" from {rel.suspend_lsn} on" if rel.suspend_lsn else ""
+    return (
+        f'table "{_name_of(rel)}" was suspended{where} ({rel.suspend_sqlstate}); readers see its '
+        "last good state until the new copy is complete"
+    )
+
+
+def _name_of(rel: SubscriptionRel) -> str:
+    return qualified_name(rel.nspname, rel.relname)

@@ -67,6 +67,7 @@ def mark_for_recopy(
 
     A table in ``d`` stays in ``d``: the next sync worker takes back the published part of the copy.
     A table in ``f`` begins again at ``i``; the origin stays, as a record of the slot to be dropped.
+    A suspended table stays suspended until the copy is complete.
 
     In ``d`` the column ``lake_lsn`` tells the next attempt that a publication may be in flight
     (``workers.sync.attempt``). With ``anew`` no position has a meaning any more.
@@ -89,6 +90,7 @@ def mark_for_recopy(
                 lake_lsn=rel.lake_lsn if in_flight and not anew else InvalidXLogRecPtr,
                 copied=False,
                 other_relid=None,
+                resuming=rel.suspended,
             )
             store.forget_last_error(sub.oid, rel.srrelid)
             store.forget_maintenance_errors(sub.oid, rel.srrelid)

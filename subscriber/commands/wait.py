@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from catalog import remedies
 from catalog.errcodes import (
     QUERY_CANCELED,
     UNDEFINED_OBJECT,
     ObjectNotInPrerequisiteState,
     ReplicationError,
 )
+from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.pg_subscription_rel import SubRelState
@@ -45,7 +47,8 @@ def wait_for_catchup(
     """Wait; the position waited for.
 
     ``position`` is called once. Raises 42704 for an unknown subscription, 55000 at once if the
-    subscription can never catch up (no launcher, disabled), 57014 after ``timeout`` seconds.
+    subscription can never catch up (no launcher, disabled, a suspended table), 57014 after
+    ``timeout`` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     while store.subscription_by_name(name) is None and _is_starting(launcher()):
@@ -54,6 +57,7 @@ def wait_for_catchup(
     target = position(_existing(name, store))
     while True:
         sub, status = _running(name, store, launcher)
+        _check_none_suspended(sub, store)
         behind = unready(sub, store)
         flushed = flush_position(sub, status)
         if not behind and flushed >= target:
@@ -71,6 +75,18 @@ def wait_for_catchup(
 
 def _is_starting(status: LauncherStatus | None) -> bool:
     return status is not None and status.phase == "starting"
+
+
+def _check_none_suspended(sub: Subscription, store: CatalogStore) -> None:
+    """Raise 55000 if a suspended table is not being copied again: it never catches up."""
+    for rel in store.rels(sub.oid):
+        if rel.suspended and not rel.resuming:
+            name = qualified_name(rel.nspname, rel.relname)
+            raise ObjectNotInPrerequisiteState(
+                f'table "{name}" of subscription "{sub.subname}" is suspended',
+                detail=f"The error was {rel.suspend_sqlstate}: {rel.suspend_error}.",
+                hint=remedies.suspended(sub.subname, name),
+            )
 
 
 def unready(sub: Subscription, store: CatalogStore) -> list[str]:

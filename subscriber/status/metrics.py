@@ -239,6 +239,9 @@ def _tables(of: Snapshot) -> Iterator[Metric]:
     names = {row["oid"]: name for name, row in of.subscriptions()}
     tables = _gauge("tables", "Tables by state of synchronisation.", "subname", "state")
     state = _gauge("relation_state", "1 for a table's state.", "subname", "relation", "state")
+    suspended = _gauge("tables_suspended", "Tables that on_error = suspend holds.", "subname")
+    one = _gauge("relation_suspended", "1 for a suspended table.", "subname", "relation")
+    held: Counter[int] = Counter()
     counts: Counter[tuple[int, str]] = Counter()
     relations: dict[tuple[int, int], str] = {}
     for row in of.rows["pg_subscription_rel"]:
@@ -247,14 +250,18 @@ def _tables(of: Snapshot) -> Iterator[Metric]:
         counts[row["srsubid"], found] += 1
         relation = qualified_name(row["nspname"], row["relname"])
         relations[row["srsubid"], row["srrelid"]] = relation
+        is_suspended = row["suspend_time"] is not None
+        held[row["srsubid"]] += is_suspended
         if of.per_table and row["srsubid"] in names:
             state.add_metric([names[row["srsubid"]], relation, found], 1)
+            one.add_metric([names[row["srsubid"]], relation], is_suspended)
     for subid, name in names.items():
         for word in SubRelState:
             tables.add_metric([name, word], counts[subid, word])
-    yield tables
+        suspended.add_metric([name], held[subid])
+    yield from (tables, suspended)
     if of.per_table:
-        yield state
+        yield from (state, one)
     yield from _copies(of, names, relations)
 
 
@@ -283,14 +290,16 @@ def _copies(
 def _errors(of: Snapshot) -> Iterator[Metric]:
     applying = _counter("apply_errors", "Errors while applying changes.", "subname")
     copying = _counter("sync_errors", "Errors while synchronising tables.", "subname")
+    suspensions = _counter("table_suspensions", "Errors that suspended a table.", "subname")
     conflicts = _counter("conflicts", "Conflicts of changes with rows.", "subname", "type")
     for row in of.rows["pg_stat_subscription_stats"]:
         name = row["subname"]
         applying.add_metric([name], row["apply_error_count"])
         copying.add_metric([name], row["sync_error_count"])
+        suspensions.add_metric([name], row["suspension_count"])
         for conflict in ConflictType:
             conflicts.add_metric([name, str(conflict)], row[conflict.column])
-    yield from (applying, copying, conflicts)
+    yield from (applying, copying, suspensions, conflicts)
     restarts = _counter(
         "worker_restarts", "Workers that ended with an error.", "subname", "worker_type"
     )

@@ -1,7 +1,7 @@
 """``pgsub status`` without a view's name: two or three views, and the problems below.
 
 A problem is a paused receive, failed maintenance, a slot that waits for a transaction, a replaced
-table, changed text, or an error; each is printed in psql's form.
+table, changed text, a suspended table, or an error; each is printed in psql's form.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from catalog.remedies import (
     SLOT_WAITS,
     SPOOL_FULL,
     TEXT_CHANGED,
+    suspended,
 )
 from catalog.store_sqlite import CatalogStore
 from config.quantities import format_memory, pretty_size
@@ -46,6 +47,7 @@ def overview(store: CatalogStore, workers: Workers, width: int | None = None) ->
     parts += [_wait_lines(store, worker) for worker in workers if worker.phase]
     parts += [_other_table_lines(sub, rel) for sub, rel in _other_tables(store)]
     parts += [_changed_text_lines(store, row) for row in store.changed_text()]
+    parts += [_suspended_lines(sub, rel) for sub, rel in _suspended(store)]
     parts += [_error_lines(row) for row in rows("last_errors")]
     return "\n".join(parts)
 
@@ -123,6 +125,33 @@ def _changed_text_lines(store: CatalogStore, row: StoredTextTypes) -> str:
     lines = [f"WARNING:  {row.primary(name)}", f"DETAIL:  {row.detail}", f"HINT:  {hint}"]
     since = None if row.since is None else datetime.fromtimestamp(row.since / 10**6, UTC)
     return _message_lines({"subname": sub.subname, "relation": name}, since, lines)
+
+
+def _suspended(store: CatalogStore) -> list[tuple[Subscription, SubscriptionRel]]:
+    return [
+        (sub, rel)
+        for sub in store.subscriptions()
+        for rel in store.rels(sub.oid)
+        if rel.suspended and not rel.resuming
+    ]
+
+
+def _suspended_lines(sub: Subscription, rel: SubscriptionRel) -> str:
+    """A table that an error has suspended."""
+    name = qualified_name(rel.nspname, rel.relname)
+    missing = (
+        f"It misses its changes from the transaction that ends at {rel.suspend_lsn} on."
+        if rel.suspend_lsn
+        else "Its copy failed."
+    )
+    lines = [
+        f'WARNING:  {rel.suspend_sqlstate}: table "{name}" is suspended: {rel.suspend_error}',
+        f"DETAIL:  {missing} Readers see its last good state.",
+        f"HINT:  {suspended(sub.subname, name)}",
+    ]
+    row = {"subname": sub.subname, "relation": name}
+    since = datetime.fromtimestamp((rel.suspend_time or 0) // 10**6, UTC)
+    return _message_lines(row, since, lines)
 
 
 def _message_lines(

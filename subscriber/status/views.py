@@ -66,6 +66,11 @@ _REL_EXTRA: Final = (
     "recopy",
     "remote_relid",
     "other_relid",
+    "suspend_time",
+    "suspend_sqlstate",
+    "suspend_error",
+    "suspend_lsn",
+    "resuming",
 )
 
 
@@ -81,6 +86,7 @@ def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
     for rel in _all_rels(store):
         columns = PG_SUBSCRIPTION_REL_COLUMNS + _REL_EXTRA
         row = {name: getattr(rel, name, None) for name in columns}
+        row["suspend_time"] = _time(rel.suspend_time or 0)
         row["relstate"] = live.get((rel.srsubid, rel.srrelid))
         rows.append(row)
     return rows

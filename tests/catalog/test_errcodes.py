@@ -12,10 +12,12 @@ from catalog.errcodes import (
     Policy,
     ProtocolViolation,
     ReplicationError,
+    at_fault,
     error_context,
     internal_error,
     policy,
 )
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 
 CODES = {name: code for name, code in vars(errcodes).items() if isinstance(code, str)}
 SQLSTATES = {
@@ -86,3 +88,12 @@ def test_a_bug_is_named_by_its_type_and_the_innermost_place() -> None:
         found.primary,
     )
     assert internal_error(ValueError()).primary == "unexpected ValueError at ?"
+
+
+def test_an_error_is_blamed_on_a_table_once() -> None:
+    one, other = (
+        SubscriptionRel(1, relid, SubRelState.READY, None, "s", "a", "s", "a") for relid in (2, 3)
+    )
+    with pytest.raises(ReplicationError) as caught, at_fault(other), at_fault(one):
+        raise ReplicationError("x")
+    assert caught.value.tables == (one,)

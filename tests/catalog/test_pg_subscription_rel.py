@@ -1,3 +1,4 @@
+import dataclasses
 from itertools import product
 
 import pytest
@@ -5,12 +6,14 @@ import pytest
 from catalog.errcodes import InternalError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import (
+    NOT_SUSPENDED,
     TRANSITIONS,
     Rule,
     Setter,
     Stored,
     SubLsn,
     SubRelState,
+    SubscriptionRel,
     check_stored_transition,
     check_sublsn,
     check_transition,
@@ -70,3 +73,12 @@ def test_sublsn_is_null_where_the_rule_says_so(sublsn: SubLsn) -> None:
 def test_w_and_c_are_never_stored() -> None:
     memory = {new for (_, new), rule in TRANSITIONS.items() if rule.stored is Stored.MEMORY}
     assert memory == {SubRelState.SYNCWAIT, SubRelState.CATCHUP}
+
+
+def test_a_suspended_table_awaits_a_sync_worker_only_after_a_resume() -> None:
+    rel = SubscriptionRel(1, 2, SubRelState.DATASYNC, None, "s", "a", "s", "a")
+    held = dataclasses.replace(rel, suspend_time=1)
+    resumed = dataclasses.replace(held, resuming=True)
+    assert [each.awaits_sync for each in (rel, held, resumed)] == [True, False, True]
+    assert [each.suspended for each in (rel, held, resumed)] == [False, True, True]
+    assert dataclasses.replace(resumed, **NOT_SUSPENDED) == rel

@@ -30,6 +30,7 @@ ALWAYS: Final = (
     "test_other_places.py",
     "test_other_worlds.py::test_a_standby_that_has_everything_takes_over",
     "test_permanent_slot.py",
+    "test_suspend.py",
     "test_publisher.py::test_a_rewrite_before_the_lock_is_noticed",
 )
 """The modules and tests here that run with every other; the rest is for ``make test-full``."""

@@ -34,8 +34,10 @@ OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "pg_subscription_rel": (
         "nspname", "relname", "lake_schema", "lake_table", "relstate", "attempt", "floor",
-        "lake_lsn", "copied", "recopy", "remote_relid", "other_relid",
+        "lake_lsn", "copied", "recopy", "remote_relid", "other_relid", "suspend_time",
+        "suspend_sqlstate", "suspend_error", "suspend_lsn", "resuming",
     ),
+    "pg_stat_subscription_stats": ("suspension_count",),
     "pg_stat_progress_copy": ("ranges_done", "ranges_total"),
 }  # fmt: skip
 """Behind PostgreSQL's."""

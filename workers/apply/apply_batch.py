@@ -20,7 +20,9 @@ fault are published before the worker tries the transaction alone. A part is cut
 - The transaction ended the worker before (``workers.apply.known_fault``). The cut leaves the
   transaction alone.
 
-An error of a single transaction ends the worker, and names the transaction's finish LSN.
+An error of a single transaction ends the worker, and names the transaction's finish LSN. If the
+tables at fault are known, and all of them say ``on_error: suspend``, the tables are suspended
+instead, and the transaction is applied to the others (``workers.apply.suspend``).
 
 A part that does not fit ``work_mem`` is cut, too: into two halves, or, if the part is a single
 transaction, into *slices* of changes. The steps 1 to 4 are done for each slice. So a transaction of
@@ -65,6 +67,7 @@ from workers.apply import progress
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.known_fault import KnownFault
 from workers.apply.skip import Skip, look_for_skip
+from workers.apply.suspend import blame_tables, may_suspend, suspend_tables
 from workers.apply.table_checks import ChangedTable, TableChecks, check_not_renamed, subscribed_as
 from workers.changes.by_table import (
     FramedBatch,
@@ -74,7 +77,7 @@ from workers.changes.by_table import (
     frame_in_slices,
     rows_by_operation,
 )
-from workers.changes.failed_transaction import FailedChange, FailedTransaction
+from workers.changes.failed_transaction import FailedChange, FailedTransaction, failed_at
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.columnar.column_reader import UnreadableValue, in_form
 from workers.columnar.frame_slices import fits_one_slice
@@ -98,6 +101,7 @@ class Applier:
     - ``publishes_each_batch`` is True in a sync worker after the copy was published.
     - ``decided_lsn`` is the end of the last transaction that the gate has decided.
     - ``skip_logged`` is the finish LSN of the last transaction that the log reports as skipped.
+    - ``default_on_error`` is what an error does to a table that does not say (the setting).
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
     - ``known_fault`` is the transaction that ended the apply worker before.
@@ -116,6 +120,7 @@ class Applier:
     decided_lsn: LSN = InvalidXLogRecPtr
     skip_logged: LSN = InvalidXLogRecPtr
     work_mem: int = field(default_factory=lambda: Settings().apply_work_mem)
+    default_on_error: str = field(default_factory=lambda: Settings().default_on_error)
     binary: BinaryForms | None = None
     known_fault: KnownFault | None = None
     rows_of_part: dict[str, int] = field(default_factory=dict)
@@ -161,7 +166,7 @@ class Applier:
             self._forget_part(relmap)
             if self.holds_back_until_synced or part.ntxns == 1:
                 alone = part.part(failed.txn, failed.txn + 1)
-                self._raise_for_transaction(alone, failed.error, failed.change)
+                return self._suspend_or_raise(alone, failed.error, failed.change)
             return _around(part, failed.txn)
         except SerializationFailure:
             if self.holds_back_until_synced or self._attempts >= PUBLISH_ATTEMPTS:
@@ -172,13 +177,12 @@ class Applier:
             self.writer.read_again(self.rels.values())
             return [part]
         except ReplicationError as error:
-            if self.holds_back_until_synced or policy(error.code) is not Policy.DATA:
+            may_cut = policy(error.code) is Policy.DATA or self._may_suspend(error)
+            if self.holds_back_until_synced or not may_cut:
                 self.relmap = relmap
                 raise
             self._forget_part(relmap)
-            if part.ntxns == 1:
-                self._raise_for_transaction(part, error)
-            return _halves(part)
+            return self._suspend_or_raise(part, error) if part.ntxns == 1 else _halves(part)
         try:
             self._finish(written, part.last_end, skip)
         except MainMoved:
@@ -219,6 +223,34 @@ class Applier:
             if known is not None and known.epoch == rel.epoch:
                 self.rels[name] = replace(known, lake_lsn=rel.lake_lsn)
 
+    def _may_suspend(self, error: ReplicationError) -> bool:
+        return not self.own_relid and may_suspend(error, self.sub, self.default_on_error)
+
+    def _suspend_or_raise(
+        self, alone: Batch, error: ReplicationError, change: FailedChange | None = None
+    ) -> list[Batch]:
+        """Suspend the tables at fault and return the transaction, to be applied to the others.
+
+        Raises the error if the error may not suspend. A sync worker's table is suspended by the
+        caller (``workers.sync.suspend``).
+        """
+        blame_tables(error, change, self.rels)
+        try:
+            self._raise_for_transaction(alone, error, change)
+        except ReplicationError:
+            if not self._may_suspend(error):
+                raise
+        suspend_tables(self.store, self.sub, error, is_copy=False)
+        for rel in error.tables:
+            self.writer.leave(rel.srrelid)
+            name = rel.nspname, rel.relname
+            now = self.store.rel(rel.srsubid, rel.srrelid)
+            if now is None:
+                self.rels.pop(name, None)
+            else:
+                self.rels[name] = now
+        return [alone]
+
     def _raise_for_transaction(
         self, batch: Batch, error: ReplicationError, change: FailedChange | None = None
     ) -> None:
@@ -239,6 +271,7 @@ class Applier:
             if change.column is not None:
                 words.append(f'column "{change.column}"')
         finished = LSN(int(batch.final_lsn[0]))
+        error.end_lsn = batch.last_end
         words.append(f"in transaction {batch.first_xid}, finished at {finished}")
         with error_context(" ".join(words)):
             raise error
@@ -364,7 +397,7 @@ class Applier:
             return replace(run, changes=in_form(run.changes, nodes))
         except (UnknownForm, UnreadableValue) as error:
             change = error.change if isinstance(error, UnreadableValue) else 0
-            raise FailedTransaction(int(run.changes.txn[change]), error) from None
+            raise failed_at(run.relation, run.changes, change, error) from None
 
     def _finish(self, written: list[Written], end_lsn: LSN, skip: Skip | None) -> None:
         """Publish a written part, or hold it back, and move ``decided_lsn``.

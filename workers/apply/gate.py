@@ -17,9 +17,10 @@ def should_apply_changes_for_rel(
     """Return True for each transaction that the worker applies to a table.
 
     ``remote_final_lsn`` has the *start* of each transaction's commit record. A sync worker applies
-    the table ``own_relid`` alone. The apply worker applies all transactions to a table that is
-    ready. To a table that is synced the apply worker applies the transactions that commit at or
-    after ``srsublsn``, the position that the sync worker reached.
+    the table ``own_relid`` alone, suspended or not: the copy ends the suspension. The apply worker
+    applies no transaction to a suspended table, and all transactions to a table that is ready. To a
+    table that is synced the apply worker applies the transactions that commit at or after
+    ``srsublsn``, the position that the sync worker reached.
 
     The comparison is ``<=`` and not ``<``. ``srsublsn`` is the last applied byte + 1, and the next
     commit record may start exactly at ``srsublsn``. With ``<`` no worker would apply the
@@ -29,6 +30,8 @@ def should_apply_changes_for_rel(
         return np.zeros(len(remote_final_lsn), dtype=np.bool_)
     if own_relid:
         return np.full(len(remote_final_lsn), rel.srrelid == own_relid)
+    if rel.suspended:
+        return np.zeros(len(remote_final_lsn), dtype=np.bool_)
     if rel.srsubstate == SubRelState.READY:
         return np.ones(len(remote_final_lsn), dtype=np.bool_)
     if rel.srsubstate == SubRelState.SYNCDONE and rel.srsublsn is not None:

@@ -88,7 +88,8 @@ def process_syncing_tables_for_apply(
     All tables in w are answered at the same boundary, with the same decided position. So apply
     stops once for many small tables, and not for each table. ``now`` and ``last_start`` (by relid)
     are monotonic seconds. A failing table is tried again after ``retry_interval`` or later,
-    whatever happens to the remaining tables; ``retry_later`` has longer times by relid.
+    whatever happens to the remaining tables; ``retry_later`` has longer times by relid. A suspended
+    table gets no sync worker before a resume.
     """
     actions: list[Action] = []
     running = len(sync_workers)
@@ -97,7 +98,7 @@ def process_syncing_tables_for_apply(
         if rel.srsubstate == SubRelState.SYNCDONE and rel.srsublsn is not None:
             if durable >= rel.srsublsn:
                 actions.append(SetReady(rel.srrelid, durable))
-        elif rel.srsubstate == SubRelState.READY:
+        elif not rel.awaits_sync:
             continue
         elif worker is not None:
             lsn = worker.relstate_lsn

@@ -140,6 +140,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         failpoints.reach("apply.batch_taken")
         watch.check()
         applier.work_mem = settings.apply_work_mem
+        applier.default_on_error = settings.default_on_error
         process.link.report(applying_commit_time=batch.first_commit_time)
         applier.apply_batch(batch)
         process.link.report(applying_commit_time=0)
@@ -148,7 +149,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.writer.maintain_changed_tables(applier.rels.values())
         applier.writer.maintain_idle_table(applier.rels.values())
         delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
-        if delay and all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
+        if delay and not any(rel.awaits_sync for rel in applier.rels.values()):
             wait_for_more(latch, delay, partial(_is_enough, process, stream))
 
 
@@ -164,8 +165,8 @@ def maybe_reread_subscription(process: WorkerProcess, applier: Applier) -> None:
 
 
 def _sync_workers(process: WorkerProcess, applier: Applier) -> dict[int, SyncWorkerState]:
-    """Read the slots of the subscription's sync workers, unless every table is ready."""
-    if all(rel.srsubstate == SubRelState.READY for rel in applier.rels.values()):
+    """Read the slots of the subscription's sync workers, unless no table awaits one."""
+    if not any(rel.awaits_sync for rel in applier.rels.values()):
         return {}
     return {
         worker.relid: SyncWorkerState(
@@ -190,7 +191,8 @@ def _process_syncing_tables(
 
     True while no batch may be closed.
     """
-    unready = [rel for rel in applier.rels.values() if rel.srsubstate != SubRelState.READY]
+    rels = applier.rels.values()
+    unready = [r for r in rels if r.awaits_sync or r.srsubstate is SubRelState.SYNCDONE]
     if not unready:
         return False
     subid, link = applier.sub.oid, process.link

@@ -36,7 +36,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from workers.apply.key_under_full import flagged_key_digest, flagged_under_full
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
-from workers.changes.failed_transaction import FailedTransaction
+from workers.changes.failed_transaction import FailedTransaction, failed_at
 from workers.changes.relation_map import (
     RelName,
     flags_key,
@@ -113,6 +113,7 @@ def check_not_renamed(
             raise error
         # The transaction of a lone TRUNCATE is not known: the cut into halves finds it.
         txn = batch.ntxns // 2 if changes is None else int(changes.txn[0])
+        error.tables = (rel,)
         raise FailedTransaction(txn, error)
 
 
@@ -175,7 +176,7 @@ class TableChecks:
         that was dropped since counts as one with commas: the lists of such a type were right.
         """
         found = [
-            (run.changes, column, lake_column, tables[target].ident)
+            (run.relation, run.changes, column, lake_column, tables[target].ident)
             for target, own in runs.items()
             if (lists := list_columns(tables[target]))
             for own_options in (_options(target, options),)
@@ -184,13 +185,14 @@ class TableChecks:
             for column in run.relation.columns
             if (lake_column := own_options.lake_column(column.name)) in lists
         ]
-        oids = {column.typid for _, column, *_ in found if column.typid >= FIRST_NORMAL_OID}
+        oids = {column.typid for *_, column, _, _ in found if column.typid >= FIRST_NORMAL_OID}
         if unknown := oids - self._delimiters.keys():
             self._delimiters |= dict.fromkeys(unknown, ",") | dict(self.delimiters(unknown))
-        for changes, column, lake_column, ident in found:
+        for relation, changes, column, lake_column, ident in found:
             delimiter = self._delimiters.get(column.typid, ",")
             if delimiter != ",":
-                raise FailedTransaction(int(changes.txn[0]), no_list(lake_column, delimiter, ident))
+                error = no_list(lake_column, delimiter, ident)
+                raise failed_at(relation, changes, 0, error, column.name)
 
     def by_key_under_full(
         self,

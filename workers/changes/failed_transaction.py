@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from catalog.errcodes import NULL_VALUE_NOT_ALLOWED, NumericValueOutOfRange, ReplicationError
+from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.layout import LaidOutRun
 from workers.columnar.column_reader import (
     Changes,
@@ -47,6 +48,10 @@ class FailedTransaction(Exception):  # noqa: N818 (the name says the fault)
         self.txn = txn
         self.error = error
         self.change = change
+
+    def blame(self, *tables: SubscriptionRel) -> None:
+        """Blame the error on ``tables``, unless the tables at fault are known."""
+        self.error.tables = self.error.tables or tables
 
 
 def failed_at(

@@ -112,6 +112,11 @@ ACCEPT_GAP: Final = (
 """``accept-gap``, in the command's process; the first only if the command makes a new slot."""
 
 
+SUSPENDING: Final = "suspend.before"
+SUSPENDED: Final = "suspend.stored"
+"""Around the suspension of a table. Apart from ``APPLY``: most workloads suspend no table."""
+
+
 def _armed(directory: Path) -> Callable[[str], None]:
     def reach(name: str) -> None:
         mine = directory / f"{name}.{os.getpid()}"

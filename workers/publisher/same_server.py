@@ -51,9 +51,10 @@ class ServerMisfit:
 def highest_lsn(sub: Subscription, origin: LSN, rels: Iterable[SubscriptionRel]) -> LSN:
     """The highest position of the subscription, its origin and its synchronised tables.
 
-    A table that is not synchronised has no position: the table is copied from the beginning.
+    A table that is not synchronised has no position: the table is copied from the beginning. Nor
+    has a suspended table, which ``accept-gap`` leaves at its former position.
     """
-    tables = [rel.lake_lsn for rel in rels if rel.srsubstate in SYNCED]
+    tables = [rel.lake_lsn for rel in rels if rel.srsubstate in SYNCED and not rel.suspended]
     return LSN(max([origin, sub.max_flush_lsn, *tables]))
 
 

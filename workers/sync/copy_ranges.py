@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.errcodes import TableRewritten
 from catalog.namespace import quote_qualified_identifier
 from config.guc import Settings
 from workers.lake.copy_task import CSV
@@ -38,7 +38,7 @@ def lock(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> 
 def check_not_rewritten(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> None:
     """Raise 55000 if a table's file is not the file that the snapshot knew."""
     if is_rewritten(conn, leaves):
-        raise ObjectNotInPrerequisiteState(
+        raise TableRewritten(
             f'table "{remote.nspname}.{remote.relname}" was rewritten while it was copied',
             detail="A rewriting ALTER TABLE, VACUUM FULL or CLUSTER came between the snapshot and "
             "the lock.",

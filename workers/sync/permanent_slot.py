@@ -70,12 +70,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ReplicationError, at_fault
 from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import NOT_SUSPENDED, Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.lake.sources import source_of
 from workers.lake.table import LakeIdent, Stamp
@@ -148,7 +148,8 @@ def resume(context: SyncContext, rel: SubscriptionRel) -> LSN | None:
         failpoints.reach("tablesync.before_fence")
         fenced = dest.fence(ident)
         failpoints.reach("tablesync.fenced")
-        held = check_position(rel, fenced, sub.subname, source_of(sub, rel))
+        with at_fault(rel):
+            held = check_position(rel, fenced, sub.subname, source_of(sub, rel))
         dest.make_durable([ident])  # the worker before may have died before that
         start = LSN(max(known, held.lsn))
         stands = conn.identify_system().xlogpos
@@ -220,7 +221,7 @@ def store_syncdone(
 
     def store_s() -> None:
         store.set_rel_state(subid, relid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
-        store.update_rel(subid, relid, recopy=False)
+        store.update_rel(subid, relid, recopy=False, **NOT_SUSPENDED)
         store.origin_drop(origin_name(subid, relid))
         store.put_leaked_slot(_left(sub, rel))
 

@@ -42,11 +42,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from catalog.errcodes import error_context
+from catalog.errcodes import at_fault, error_context
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot, sync_slot_name, system_identifier
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription_rel import NOT_SUSPENDED, Setter, SubRelState, SubscriptionRel
 from workers.apply.apply_batch import Applier
 from workers.apply.publisher_link import connected_publisher, table_checks
 from workers.lake.destination import Destination
@@ -66,6 +66,7 @@ from workers.sync.attempt_check import check_attempt_and_publisher, store_public
 from workers.sync.catch_up import catch_up, wait_for_catchup
 from workers.sync.context import SyncContext
 from workers.sync.copy_table import copy_table
+from workers.sync.suspend import suspending
 from workers.sync.table_writer import SyncWriter
 from workers.tables.shared_tables import publish_table_copy
 from workers.tables.writer import LakeWriter
@@ -78,11 +79,12 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
     """Synchronise the process's table (PostgreSQL's ``TablesyncWorkerMain``)."""
     sub = process.subscription()
     rel = process.store.rel(sub.oid, process.relid)
-    if rel is None or rel.srsubstate in (SubRelState.SYNCDONE, SubRelState.READY):
-        raise WorkerExit("the table is synchronised already, or left the subscription")
+    if rel is None or rel.srsubstate is SubRelState.SYNCDONE or not rel.awaits_sync:
+        raise WorkerExit("the table is synchronised already, suspended, or left the subscription")
     dest = process.lake.open(process.settings)
     process.applying = True
-    with error_context(f'synchronising table "{rel.nspname}.{rel.relname}"'):
+    synchronising = error_context(f'synchronising table "{rel.nspname}.{rel.relname}"')
+    with suspending(process, sub, rel, dest), synchronising:
         LogicalRepSyncTableStart(process, sub, rel, dest)
         process.lake.hand_over_session()
 
@@ -170,7 +172,8 @@ def _copy(
         # Drop the slot before begin_attempt undoes the copy of the attempt before: without a slot,
         # the attempt before cannot go on.
         drop_sync_slot(conn, slot)
-    rel = begin_attempt(context, rel)
+    with at_fault(rel):
+        rel = begin_attempt(context, rel)
     failpoints.reach("tablesync.datasync_stored")
     process.link.set_relstate(sub.oid, rel.srrelid, SubRelState.DATASYNC, None)
     permanent = sub.sync_slot is SyncSlot.PERMANENT
@@ -184,7 +187,8 @@ def _copy(
         )
     process.link.report(phase=None)
     failpoints.reach("tablesync.slot_created")
-    rel, lake = copy_table(process, conn, sub, rel, context.dest, branch, start)
+    with at_fault(rel):
+        rel, lake = copy_table(process, conn, sub, rel, context.dest, branch, start)
     failpoints.reach("tablesync.copied")
     check_own_server(conn, sub)  # a standby may have been promoted during the copy
     return rel, lake, start
@@ -234,7 +238,8 @@ def _store_syncdone(
         copied = applier.rels[rel.nspname, rel.relname].copied
         copied = copied and published_as(stored.fingerprint) == published_as(rel.fingerprint)
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
-        store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=s_lsn, copied=copied, recopy=False)
+        done = {"lake_lsn": s_lsn, "copied": copied, "recopy": False, **NOT_SUSPENDED}
+        store.update_rel(rel.srsubid, rel.srrelid, **done)
     failpoints.reach("tablesync.syncdone_stored")
     _after_syncdone(context, rel, s_lsn)
 

@@ -27,6 +27,7 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     ReplicationError,
     UndefinedTable,
+    at_fault,
 )
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
@@ -109,9 +110,10 @@ class OpenTables:
         known = self._tables.get(rel.srrelid)
         if known is not None and same_sync(known.rel, rel):
             return known
-        lake = self.read(rel)
         source = source_of(self._sub, rel)
-        stamp = check_position(rel, lake, self._sub.subname, source)
+        with at_fault(rel):
+            lake = self.read(rel)
+            stamp = check_position(rel, lake, self._sub.subname, source)
         floor = LSN(max(stamp.floor, rel.floor))
         self._on_opened(rel.srrelid, lake)
         lake = replace(lake, snapshots=())  # maintenance alone counts snapshots
@@ -134,6 +136,12 @@ class OpenTables:
     def close(self, relid: int) -> None:
         """Forget the table's position and branch; the next change reads the position again."""
         self._tables.pop(relid, None)
+
+    def leave(self, relid: int) -> None:
+        """Drop the worker's branches of a table that takes no more changes; forget the table."""
+        if relid in self._tables:
+            self.drop_failed_branches([relid])
+        self.close(relid)
 
     def read(self, rel: SubscriptionRel) -> LakeTable:
         """The lake table as ``main`` is now. Raises 42P01 for a missing table."""

@@ -29,7 +29,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from catalog.errcodes import UNIQUE_VIOLATION, ObjectNotInPrerequisiteState
+from catalog.errcodes import (
+    UNIQUE_VIOLATION,
+    ObjectNotInPrerequisiteState,
+    Policy,
+    ReplicationError,
+    at_fault,
+    policy,
+)
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import KEY_UNSURE, SubscriptionRel
 from config.limits import COUNT_AT_ONCE_TABLES
@@ -39,7 +46,7 @@ from workers.changes.layout import PartOfIdentity
 from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
 from workers.lake.destination import Destination
-from workers.lake.effects import Effect, joined
+from workers.lake.effects import Counts, Effect, joined
 from workers.lake.refusals import check_not_overtaken
 from workers.lake.segment import SourcePart
 from workers.lake.table import LakeIdent, Stamp
@@ -208,11 +215,22 @@ class BatchWriter:
         """Ask the lake for the numbers of matched rows. A key of several rows raises 23505 here."""
         starts = range(0, len(written), COUNT_AT_ONCE_TABLES)
         parts = [written[start : start + COUNT_AT_ONCE_TABLES] for start in starts]
-        asked = [
-            self._threads.submit(self._dest.count, [each.effect for each in part]) for part in parts
-        ]
+        asked = [self._threads.submit(self._count, part) for part in parts]
         counts = [found for part in wait_for_all(asked) for found in part]
         return [replace(each, counts=found) for each, found in zip(written, counts, strict=True)]
+
+    def _count(self, part: Sequence[Written]) -> list[Counts]:
+        """Ask for the numbers of some tables together; after a data error, table by table."""
+        try:
+            return self._dest.count([each.effect for each in part])
+        except ReplicationError as error:
+            if policy(error.code) is not Policy.DATA:
+                raise
+        counts: list[Counts] = []
+        for each in part:
+            with at_fault(each.table.rel):
+                counts += self._dest.count([each.effect])
+        return counts
 
     def _give_up(
         self, staged: Mapping[int, TableWork], relids: Collection[int], *, committed: bool
@@ -250,20 +268,22 @@ class BatchWriter:
             raise first or errors[0]
 
     def _stage_table(self, table: OpenTable, runs: Sequence[Run], unsure: bool) -> TableWork:
-        if table.rel.epoch is None:
-            raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
-        try:
-            return build_segments(
-                runs,
-                table.lake,
-                self._tables.options(table.rel),
-                self._dest,
-                look_up_keys=unsure or self._tables.must_look_up_keys(table),
-                source=table.source,
-            )
-        except FailedTransaction as failed:
-            self._look_up_keys_after(failed, table.rel)
-            raise
+        with at_fault(table.rel):
+            if table.rel.epoch is None:
+                raise ObjectNotInPrerequisiteState(f'table "{table.lake.ident}" has no epoch')
+            try:
+                return build_segments(
+                    runs,
+                    table.lake,
+                    self._tables.options(table.rel),
+                    self._dest,
+                    look_up_keys=unsure or self._tables.must_look_up_keys(table),
+                    source=table.source,
+                )
+            except FailedTransaction as failed:
+                failed.blame(table.rel)
+                self._look_up_keys_after(failed, table.rel)
+                raise
 
     def _write_lake_table(
         self,
@@ -279,17 +299,21 @@ class BatchWriter:
             for table in tables
         ]
         works = [staged[table.rel.srrelid] for table in tables]
-        branch = self._tables.with_branch(tables[0]).branch
+        rels = [table.rel for table in tables]
+        with at_fault(*rels):
+            branch = self._tables.with_branch(tables[0]).branch
         ready = [replace(table, branch=branch) for table in tables]
         parts = [
             SourcePart(work.segments, None if is_slice else stamp, table.base_lsn)
             for work, stamp, table in zip(works, stamps, tables, strict=True)
         ]
         try:
-            with DONE.timed("lake_commit"):
+            with DONE.timed("lake_commit"), at_fault(*rels):
                 effects = self._write_sources(ready, parts)
         except FailedTransaction as failed:
-            for rel in _tables_at_fault(failed, [table.rel for table in tables]):
+            named = _tables_at_fault(failed, rels)
+            failed.blame(*named)
+            for rel in named:
                 self._look_up_keys_after(failed, rel)
             raise
         pa.default_memory_pool().release_unused()  # the thread used most of the pool

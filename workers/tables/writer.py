@@ -131,6 +131,10 @@ class LakeWriter:
         """
         self._tables.look_up_inserted_keys(rel, **found)
 
+    def leave(self, relid: int) -> None:
+        """Forget a table that takes no more changes; the worker's branches are dropped."""
+        self._tables.leave(relid)
+
     # -- a batch ------------------------------------------------------------------------------
 
     def write(

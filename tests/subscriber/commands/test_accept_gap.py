@@ -158,6 +158,19 @@ def assert_tables_stay(left: Left, *, trusted: bool = False) -> None:
     assert left.origin() == 500
 
 
+def test_a_suspended_table_stays_as_it_is_even_without_a_lake_table(left: Left) -> None:
+    """The copy of its resume brings what it misses; its position may be above a new server's."""
+    done = left.rel("done")
+    held = left.world.store.update_rel(done.srsubid, done.srrelid, suspend_time=1)
+    del left.lake.tables[LakeIdent("public", "done")]
+    left.world.publisher.identity = replace(left.world.publisher.identity, xlogpos=LSN(200))
+    left.world.publisher.slots["mysub"].confirmed = LSN(150)
+    accept_gap("mysub", left.context)
+    assert left.rel("done") == held
+    with pytest.raises(ObjectNotInPrerequisiteState, match="there is no gap to accept"):
+        accept_gap("mysub", left.context)
+
+
 def test_a_slot_that_was_moved_on(left: Left) -> None:
     left.world.publisher.slots["mysub"].confirmed = LSN(900)
     said = left.accept()

@@ -13,6 +13,7 @@ from catalog.errcodes import (
     ObjectInUse,
     ObjectNotInPrerequisiteState,
     ReplicationError,
+    UndefinedObject,
     UndefinedTable,
 )
 from catalog.lake_maintenance import COMPACTION, LakeUpkeep
@@ -24,7 +25,7 @@ from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.commands import recopy
 from subscriber.commands.alter import alter_connection, alter_refresh
 from subscriber.commands.create_drop import create_subscription
-from subscriber.commands.recopy import recopy_tables
+from subscriber.commands.recopy import recopy_tables, resume_tables
 from tests.subscriber.twins import POINT, Around, Identity, PublishedTable, Slot, around, statement
 from workers.process import failpoints
 
@@ -342,3 +343,55 @@ def test_a_finished_copy_is_stopped_and_begins_again(world: Around) -> None:
     assert rel(world, "c").epoch != "c", "what its worker still writes is nobody's"
     assert store.origin_by_name(origin) is not None
     assert world.events == [f"stop {rel(world, 'c').srrelid}", "take effect"]
+
+
+def suspend(world: Around, *names: str) -> None:
+    for name in names:
+        held = {"suspend_time": 5, "suspend_sqlstate": "22003", "suspend_lsn": LSN(700)}
+        world.store.update_rel(row(world).oid, rel(world, name).srrelid, **held)
+
+
+def test_a_suspended_table_is_resumed_by_a_new_copy(world: Around) -> None:
+    suspend(world, "a", "c")
+    resume_tables("mysub", ["public.a"], world.context)
+    assert states(world) == {"a": "i*", "b": "s", "c": "d", "d": "i"}
+    now = rel(world, "a")
+    assert (now.suspended, now.resuming, now.awaits_sync) == (True, True, True)
+    assert (rel(world, "c").suspended, rel(world, "c").resuming) == (True, False)
+    assert world.said() == [
+        'NOTICE: table "public.a" was suspended from 0/2BC on (22003); readers see its last good '
+        "state until the new copy is complete",
+        'NOTICE: table "public.a" will be copied again',
+    ]
+
+
+def test_all_suspended_tables_are_resumed_once(world: Around) -> None:
+    suspend(world, "a", "c")
+    resume_tables("mysub", [], world.context)
+    assert states(world) == {"a": "i*", "b": "s", "c": "d*", "d": "i"}
+    epochs = [rel(world, name).epoch for name in "ac"]
+    world.notices.clear()
+    resume_tables("mysub", [], world.context)
+    assert [rel(world, name).epoch for name in "ac"] == epochs, "the running copies go on"
+    assert world.said() == [
+        f'NOTICE: table "public.{name}" is being copied again already' for name in "ac"
+    ]
+
+
+def test_a_refresh_of_a_suspended_table_resumes_it(world: Around) -> None:
+    suspend(world, "a")
+    recopy_tables("mysub", ["public.a"], world.context)
+    assert rel(world, "a").resuming
+
+
+def test_nothing_to_resume(world: Around) -> None:
+    resume_tables("mysub", [], world.context)
+    assert world.said() == ['NOTICE: no table of subscription "mysub" is suspended']
+    with pytest.raises(ObjectNotInPrerequisiteState) as caught:
+        resume_tables("mysub", ["public.b"], world.context)
+    assert caught.value.primary == 'table "public.b" of subscription "mysub" is not suspended'
+    assert "pgsub refresh mysub --recopy public.b" in (caught.value.hint or "")
+    with pytest.raises(UndefinedTable):
+        resume_tables("mysub", ["public.nosuch"], world.context)
+    with pytest.raises(UndefinedObject):
+        resume_tables("nobody", [], world.context)

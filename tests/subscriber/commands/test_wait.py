@@ -122,3 +122,16 @@ def test_a_table_that_joins_is_waited_for(store: CatalogStore) -> None:
             timeout=0.05,
             pause=lambda _: join() if len(store.rels(16384)) == 1 else None,
         )
+
+
+def test_a_suspended_table_is_not_waited_for(store: CatalogStore) -> None:
+    """It never catches up by itself; what is being copied again does."""
+    make_ready(store)
+    (rel,) = store.rels(16384)
+    store.update_rel(16384, rel.srrelid, suspend_time=1, suspend_sqlstate="22003")
+    with pytest.raises(ObjectNotInPrerequisiteState) as caught:
+        wait_for_catchup("mysub", store, lambda: launcher(500), lambda _: TARGET)
+    assert caught.value.primary == 'table "s.a" of subscription "mysub" is suspended'
+    assert "pgsub resume mysub s.a" in (caught.value.hint or "")
+    store.update_rel(16384, rel.srrelid, resuming=True)
+    assert wait_for_catchup("mysub", store, lambda: launcher(500), lambda _: TARGET) == TARGET

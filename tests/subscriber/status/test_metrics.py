@@ -158,3 +158,16 @@ def test_a_thousand_tables_are_scraped_in_time(store: CatalogStore) -> None:
         best = min(best, time.process_time() - began)
     assert text.count(b"pgsub_relation_state{") == 1002
     assert best < 0.2
+
+
+def test_suspended_tables(store: CatalogStore) -> None:
+    workers = busy(store)
+    (one, _) = store.rels(16384)
+    assert figures(snapshot(store, workers))[f"pgsub_tables_suspended{MYSUB}"] == 0
+    store.update_rel(16384, one.srrelid, suspend_time=1, suspend_sqlstate="22003")
+    store.count_for_stats(16384, suspension_count=3)
+    found = figures(snapshot(store, workers, per_table=True))
+    assert found[f"pgsub_tables_suspended{MYSUB}"] == 1
+    assert found[f"pgsub_table_suspensions_total{MYSUB}"] == 3
+    assert found['pgsub_relation_suspended{relation="public.a",subname="mysub"}'] == 1
+    assert found['pgsub_relation_suspended{relation="public.b",subname="mysub"}'] == 0

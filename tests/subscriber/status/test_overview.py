@@ -10,6 +10,7 @@ from catalog.lake_maintenance import AUTOVACUUM, EXPIRY, LakeUpkeep
 from catalog.last_error import LastError
 from catalog.leaked_branch import LeakedBranch
 from catalog.leaked_slot import LeakedSlot
+from catalog.pg_lsn import LSN
 from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL, TEXT_CHANGED
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.overview import overview
@@ -191,3 +192,20 @@ HINT:  {TEXT_CHANGED.format(name="mysub", table="public.a")}
     )
     store.update_rel(sub.oid, rel.srrelid, epoch="the next copy")
     assert "WARNING" not in overview(store, ())
+
+
+def test_a_suspended_table_is_told_with_the_remedy(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    held = {"suspend_time": 1_763_000_000_000_001, "suspend_sqlstate": "22003"}
+    store.update_rel(sub.oid, rel.srrelid, **held, suspend_error="no", suspend_lsn=LSN(500))
+    assert overview(store, ()).endswith(
+        """
+table "public.a" of subscription "mysub", since 2025-11-13 02:13:20+00:
+WARNING:  22003: table "public.a" is suspended: no
+DETAIL:  It misses its changes from the transaction that ends at 0/1F4 on. Readers see its last \
+good state.
+HINT:  Remove the cause; then pgsub resume mysub public.a copies the table again.
+"""
+    )
+    store.update_rel(sub.oid, rel.srrelid, resuming=True)
+    assert "is suspended" not in overview(store, ())

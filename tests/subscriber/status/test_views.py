@@ -94,13 +94,16 @@ def test_pg_stat_subscription_stats(store: CatalogStore) -> None:
         "confl_delete_missing",
         "confl_multiple_unique_conflicts",
         "stats_reset",
+        "suspension_count",
     ]
-    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None]
+    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None, 0]
     store.count_for_stats(sub.oid, sync_error_count=2)
     store.reset_subscription_stats(sub.oid, 1_763_000_000_000_001)
+    store.count_for_stats(sub.oid, suspension_count=2)
     store.count_for_stats(sub.oid, confl_delete_missing=4)
     (row,) = rows("pg_stat_subscription_stats", store)
     assert (row["sync_error_count"], row["confl_delete_missing"]) == (0, 4)
+    assert row["suspension_count"] == 2
     assert row["stats_reset"] == datetime(2025, 11, 13, 2, 13, 20, 1, UTC)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,11 @@ def test_a_sync_worker_takes_its_own_table_only() -> None:
     own = rel(SubRelState.DATASYNC)
     assert should_apply_changes_for_rel(own, COMMITS, own_relid=7).all()
     assert not should_apply_changes_for_rel(own, COMMITS, own_relid=8).any()
+
+
+@pytest.mark.parametrize("state", [SubRelState.READY, SubRelState.SYNCDONE])
+def test_a_suspended_table_takes_nothing_but_a_copy(state: SubRelState) -> None:
+    """Not before the copy has ended the suspension, which it does with s."""
+    held = replace(rel(state, 300), suspend_time=1, resuming=True)
+    assert not should_apply_changes_for_rel(held, COMMITS).any()
+    assert should_apply_changes_for_rel(held, COMMITS, own_relid=7).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from catalog.pg_lsn import LSN
@@ -111,3 +113,12 @@ def test_a_failing_table_is_throttled_alone() -> None:
     assert decide(tables, last_start={1: 95.0}) == [LaunchSync(1), LaunchSync(2)]
     assert decide(tables, last_start={1: 90.0}, later={1: 20.0}) == [LaunchSync(2)]
     assert decide(tables, last_start={1: 80.0}, later={1: 20.0}) == [LaunchSync(1), LaunchSync(2)]
+
+
+def test_a_suspended_table_is_left_alone_until_a_resume() -> None:
+    held = replace(rel(SubRelState.DATASYNC), suspend_time=1)
+    assert decide([held]) == []
+    assert decide([held], waiting(7, SubRelState.CATCHUP, 5)) == []
+    assert decide([replace(held, resuming=True)]) == [LaunchSync(7)]
+    synced = replace(rel(SubRelState.SYNCDONE, 300), suspend_time=1)
+    assert decide([synced], durable=400) == [SetReady(7, LSN(400))]

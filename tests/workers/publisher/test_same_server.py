@@ -68,7 +68,9 @@ def test_where_it_was_left(confirmed: int) -> None:
 def test_the_highest_position_is_of_whatever_stands_furthest() -> None:
     assert highest_lsn(SUB, LSN(7), []) == 500
     assert highest_lsn(SUB, LSN(501), [REL]) == 501
-    assert highest_lsn(SUB, LSN(501), [REL, replace(REL, lake_lsn=LSN(600))]) == 600
+    ahead = replace(REL, lake_lsn=LSN(600))
+    assert highest_lsn(SUB, LSN(501), [REL, ahead]) == 600
+    assert highest_lsn(SUB, LSN(501), [REL, replace(ahead, suspend_time=1)]) == 501
 
 
 # The server

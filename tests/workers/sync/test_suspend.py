@@ -1,0 +1,116 @@
+"""A copy that fails for a reason of the table, under ``on_error: suspend``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from catalog.errcodes import ConnectionFailure, NumericValueOutOfRange, ReplicationError
+from catalog.pg_subscription import SyncSlot
+from config.guc import Settings
+from tests.workers.subscribed import Subscribed
+from tests.workers.synchronised import IDENT, Synchronised
+from workers.lake.memory.destination import MemoryDestination
+from workers.lake.table import MAIN
+from workers.process.worker_exit import WorkerExit
+from workers.process.worker_process import WorkerProcess
+from workers.sync import suspend
+from workers.sync.suspend import suspending
+
+
+@pytest.fixture
+def synced(world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Synchronised:
+    made = Synchronised(world, tmp_path)
+    made.publisher.committed = 3
+    made.play(monkeypatch)
+    monkeypatch.setattr(suspend, "connect_publisher", lambda *_: made.publisher)
+    monkeypatch.setattr(suspend, "drop_sync_slot", made._drop_slot)
+    world.declare("a", on_error="suspend")
+    return made
+
+
+def run(synced: Synchronised) -> None:
+    """The next sync worker, as ``table_sync_worker_main`` runs it."""
+    store, rel = synced.world.store, synced.rel
+    sub = store.subscription(rel.srsubid)
+    assert sub is not None
+    link = cast("Any", synced.link)
+    process = WorkerProcess(synced.data_dir, sub.oid, rel.srrelid, 1, store, link, Settings())
+    with suspending(process, sub, rel, MemoryDestination(synced.world.lake)):
+        synced.worker()
+
+
+def fail(error: ReplicationError) -> Any:
+    def failing() -> None:
+        raise error
+
+    return failing
+
+
+@pytest.mark.parametrize("slot", SyncSlot)
+def test_a_value_that_cannot_be_copied_suspends_the_table(
+    synced: Synchronised, slot: SyncSlot
+) -> None:
+    """Nothing of the copy stays: no branch, and no slot that holds back WAL."""
+    store = synced.world.store
+    store.update_subscription(synced.world.sub.oid, sync_slot=slot)
+    synced.at_place["tablesync.range_copied"] = fail(NumericValueOutOfRange("too large"))
+    with pytest.raises(WorkerExit, match="suspended"):
+        run(synced)
+    rel = synced.rel
+    assert (rel.srsubstate, rel.suspended, rel.awaits_sync) == ("d", True, False)
+    assert (rel.suspend_sqlstate, rel.suspend_error) == ("22003", "too large")
+    assert rel.suspend_lsn is None
+    assert set(synced.world.lake.tables[IDENT].refs) == {MAIN}
+    assert (synced.publisher.slots, store.leaked_slots()) == ({}, [])
+    stats = store.subscription_stats(synced.world.sub.oid)
+    assert (stats.sync_error_count, stats.suspension_count) == (1, 1)
+    store.update_rel(rel.srsubid, rel.srrelid, resuming=True, recopy=True)
+    run(synced)
+    assert (synced.rel.srsubstate, synced.rel.suspended, synced.rel.resuming) == ("s", False, False)
+    assert synced.rel.suspend_error is None
+    assert synced.rows() == synced.published(3)
+
+
+def test_a_slot_that_cannot_be_dropped_is_listed(
+    synced: Synchronised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConnectionFailure("gone")
+
+    monkeypatch.setattr(suspend, "connect_publisher", refuse)
+    synced.at_place["tablesync.range_copied"] = fail(NumericValueOutOfRange("too large"))
+    with pytest.raises(WorkerExit):
+        run(synced)
+    (left,) = synced.world.store.leaked_slots()
+    assert (left.slot_name, left.reason) == (synced.slot, "its table is suspended")
+    assert synced.origin is not None, "the record of the slot"
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("tablesync.range_copied", ConnectionFailure("lost")),
+        ("tablesync.slot_created", NumericValueOutOfRange("of no table")),
+    ],
+)
+def test_an_error_that_is_not_of_the_table_is_tried_again(
+    synced: Synchronised, place: str, error: ReplicationError
+) -> None:
+    synced.at_place[place] = fail(error)
+    with pytest.raises(type(error)):
+        run(synced)
+    assert not synced.rel.suspended
+
+
+def test_a_copy_that_a_command_began_anew_is_not_suspended(synced: Synchronised) -> None:
+    def anew() -> None:
+        synced.world.store.update_rel(synced.rel.srsubid, synced.rel.srrelid, epoch="another")
+        raise NumericValueOutOfRange("too large")
+
+    synced.at_place["tablesync.range_copied"] = anew
+    with pytest.raises(WorkerExit):
+        run(synced)
+    assert not synced.rel.suspended

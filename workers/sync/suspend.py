@@ -1,0 +1,99 @@
+"""``on_error: suspend`` in a sync worker: a copy that fails for a reason of the table.
+
+Without ``suspend`` a failing copy is tried again for ever, as in PostgreSQL. With ``suspend`` the
+table is suspended in the state that the table has, and gets no sync worker until ``pgsub resume``.
+``main`` stays as readers know it. The branch and the files of the failed copy are removed at once:
+the next attempt may be far away.
+
+The steps of a copy that concern the table only blame their errors on the table
+(``catalog.errcodes.at_fault``). An error of the other steps, for example of the slot's creation,
+suspends nothing.
+
+A temporary slot ends with the worker's connection. A permanent slot would hold back WAL for as long
+as the table is suspended. So the slot is dropped on a new connection, and the transaction of the
+suspension lists the slot as leaked until then. The origin stays, as a record of the slot.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+from catalog.errcodes import ReplicationError
+from catalog.leaked_slot import LeakedSlot, leaked_slot
+from catalog.pg_lsn import InvalidXLogRecPtr
+from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from workers.apply.suspend import may_suspend, suspend_tables
+from workers.lake.destination import Destination
+from workers.lake.table import LakeIdent
+from workers.process.worker_exit import WorkerExit
+from workers.process.worker_process import WorkerProcess
+from workers.publisher.connect import connect_publisher
+from workers.publisher.sync_slot import drop_sync_slot
+from workers.sync.attempt import undo_published_attempt
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def suspending(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
+) -> Iterator[None]:
+    """Suspend the table after an error of the body for a reason of the table, and end the worker.
+
+    The body has closed its connections to the publisher by then.
+    """
+    try:
+        yield
+    except ReplicationError as error:
+        if not may_suspend(error, sub, process.settings.default_on_error):
+            raise
+        left = _permanent_slot(process, sub, rel)
+        suspend_tables(process.store, sub, error, is_copy=True, leaves=left)
+        with suppress(ReplicationError):  # the next attempt does the same first
+            _remove_copy(process, sub, rel, dest)
+        if left is not None:
+            _drop_slot(process, sub, left)
+        raise WorkerExit("the table is suspended") from error
+
+
+def _permanent_slot(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel
+) -> LeakedSlot | None:
+    """The table's permanent slot; None if the slot ended with the connection."""
+    if process.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is None:
+        return None
+    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    return leaked_slot(sub, name, "its table is suspended")
+
+
+def _remove_copy(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
+) -> None:
+    """Remove the branch and the files of a copy that was not about to be published."""
+    now = process.store.rel(sub.oid, rel.srrelid)
+    if now is None or not now.suspended or now.resuming:
+        return
+    lake = dest.table(LakeIdent(now.lake_schema, now.lake_table))
+    in_copy = now.srsubstate is SubRelState.DATASYNC and now.lake_lsn == InvalidXLogRecPtr
+    if lake is not None and in_copy:
+        undo_published_attempt(sub, now, lake, dest, process.store)
+
+
+def _drop_slot(process: WorkerProcess, sub: Subscription, left: LeakedSlot) -> None:
+    """Drop a permanent slot; if the drop fails, the slot stays listed as leaked."""
+    try:
+        with closing(connect_publisher(sub, left.slot_name, process.interrupted)) as conn:
+            drop_sync_slot(conn, left.slot_name)
+    except ReplicationError as error:
+        log.warning(
+            "action=leaked_slot subid=%d sqlstate=%s %s; the next command drops it",
+            sub.oid,
+            error.code,
+            left.stays,
+        )
+        return
+    process.store.forget_leaked_slot_of_server(left)
