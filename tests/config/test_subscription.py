@@ -172,7 +172,7 @@ def test_tables() -> None:
     tables:
       public.orders: {to: Sales."or.ders", adopt: true, defaults: {note: "'local'"}}
       '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
-      public.c: {keys: [[a, b], [c]]}
+      public.c: {keys: [[a, b], [c]], on_error: suspend}
       public.d: {generated: {total: price * amount}}
       public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"}}}
 """
@@ -182,7 +182,7 @@ def test_tables() -> None:
             to=("Sales", "or.ders"), adopt=True, defaults=(("note", "'local'"),)
         ),
         "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
-        "public.c": TableOptions(keys=(("a", "b"), ("c",))),
+        "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
         "public.d": TableOptions(generated=(("total", "price * amount"),)),
         "public.e": TableOptions(columns=(("ID", "id_2"), ("tags.element", "tags element"))),
     }
@@ -199,6 +199,7 @@ def test_tables() -> None:
         ("{a.b: {to: x.y, shared: true}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
         ("{a.b: {to: a.c}, a.c: {}}", "42P07", "both mapped to lake table"),
         ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
+        ("{a.b: {on_error: ignore}}", "F0000", "on_error"),
         ("{a.b: {on_key_conflict: overwrite, keys: [[c]]}}", "42601", "mutually exclusive"),
         ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
         ("{a.b: {defaults: {c: '1'}, generated: {c: d}}}", "42601", "both default and generation"),

@@ -54,7 +54,7 @@ def test_changed_options(world: Around) -> None:
         statement(
             connection="host=other",
             with_={"streaming": "off", "disable_on_error": True, "enabled": False},
-            tables={"public.a": {"on_unrepresentable": "null"}},
+            tables={"public.a": {"on_unrepresentable": "null", "on_error": "suspend"}},
         ),
         world.context,
     )

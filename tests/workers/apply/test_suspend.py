@@ -18,6 +18,7 @@ from catalog.errcodes import (
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from tests.workers.looping import Loop
+from tests.workers.sharing import Make
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.suspend import may_suspend, suspend_tables
@@ -283,3 +284,29 @@ def test_a_reload_from_suspend_to_stop_stops_at_the_next_error(loop: Loop) -> No
     with pytest.raises(ReplicationError):
         loop.run([A], [A, Insert(1, row("1", TOO_LARGE))])
     assert not loop.world.rel("a").suspended
+
+
+@pytest.mark.parametrize("work_mem", [1, 100])
+def test_a_transaction_in_slices_leaves_nothing_of_the_table(
+    world: Subscribed, work_mem: int
+) -> None:
+    """Slices before the one at fault are on the table's branch already."""
+    world.declare("b", on_error="suspend")
+    worker = world.worker()
+    worker.work_mem = work_mem
+    long: list[Message] = [
+        A,
+        B,
+        *(Insert(n, row(str(key), "0")) for key in range(6) for n in (1, 2)),
+    ]
+    worker.apply_batch(batch([*long, Insert(2, row("7", TOO_LARGE)), Insert(1, row("7", "0"))]))
+    assert (keys(world, "a"), keys(world, "b")) == ([0, 1, 2, 3, 4, 5, 7], [])
+    assert world.rel("b").suspended
+    assert not branches(world, "b")
+
+
+def test_a_source_of_a_shared_table_is_suspended_alone(sharing: Make) -> None:
+    one = sharing("u", "a", "b", on_error="suspend")
+    one.worker().apply_batch(batch(both(0), both(1, TOO_LARGE), both(2)))
+    assert (one.rel("a").suspended, one.rel("b").suspended) == (False, True)
+    assert (one.rows("a"), one.rows("b")) == ([(0, 0), (1, 0), (2, 0)], [(0, 0)])
