@@ -105,8 +105,6 @@ FENCE_AT_ONCE_TABLES: Final = 4
 """Tables that a rebuild fences at a time; a fence is a commit of some tenths of a second."""
 WAIT_POLL_SECONDS: Final = 0.1
 """Time between two comparisons of positions by ``pgsub wait``."""
-WATCH_SECONDS: Final = 1.0
-"""Time between two displays of ``pgsub status --watch``."""
 
 # -- the demo --------------------------------------------------------------------------------------
 

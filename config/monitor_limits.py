@@ -1,4 +1,4 @@
-"""The limits of logs, metrics, health checks, comparisons and password commands.
+"""The limits of logs, terminals, metrics, health checks, comparisons and password commands.
 
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
@@ -19,6 +19,19 @@ LOG_EQUAL_SECONDS: Final = 600.0
 """Time after which a counted line is written once more: an operator sees the count soon."""
 LOG_EQUAL_TEXTS: Final = 200
 """Different lines that are counted at a time: more would make every log line slow."""
+
+# -- what a terminal shows -------------------------------------------------------------------------
+
+WATCH_SECONDS: Final = 1.0
+"""Time between two displays of ``pgsub status --watch``."""
+LIVE_SECONDS: Final = 1.0
+"""Time between two displays of ``pgsub up`` on a terminal."""
+LIVE_RATE_SECONDS: Final = 5.0
+"""A rate on the terminal of ``pgsub up`` is taken over this time."""
+LOG_END_LINES: Final = 10
+"""Lines of the log that a launcher's failed end shows on a terminal."""
+LIVE_END_SECONDS: Final = 5.0
+"""Time for the display to draw a last time and end."""
 
 # -- metrics and health ----------------------------------------------------------------------------
 

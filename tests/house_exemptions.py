@@ -16,7 +16,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers": {
         "fork_server_preload": "has imports only; the tests of the fork server run them",
-        "fork_server_signals": "the import would change the signals of the tests' process",
     },
     "workers/apply": {
         "publisher_link": BY_ITS_ROOM,

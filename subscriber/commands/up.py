@@ -40,15 +40,18 @@ from subscriber.launcher.passfile import temporary_passfile
 from subscriber.messages import warning
 
 
-def up(data_dir: Path, file: Path) -> int:
-    """Run the launcher to its end; the exit status. The log has the reason of an end."""
+def up(data_dir: Path, file: Path, *, console: bool = True) -> int:
+    """Run the launcher to its end; the exit status. The log has the reason of an end.
+
+    Without ``console`` the log goes to its file alone.
+    """
     config = load(file)
     preflight(data_dir, config)
 
     def apply_file(lake_url: str) -> None:
         _apply_file(data_dir, load(file), lake_url)
 
-    return ApplyLauncherMain(data_dir, config=config, apply_file=apply_file)
+    return ApplyLauncherMain(data_dir, config=config, apply_file=apply_file, console=console)
 
 
 def preflight(data_dir: Path, config: Config) -> None:

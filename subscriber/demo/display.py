@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,17 +16,7 @@ from rich.text import Text
 from config.limits import DEMO_PLAIN_LINE_SECONDS
 from subscriber.demo.progress import Reading, TableProgress
 from subscriber.demo.proof import Verdict
-
-STATES: Final = {
-    "": "not known yet",
-    "i": "waits for its copy",
-    "d": "is being copied",
-    "w": "copied, waits for the apply worker",
-    "c": "catches up",
-    "s": "synchronized",
-    "r": "follows the stream",
-}
-STYLES: Final = {"i": "dim", "d": "yellow", "w": "cyan", "c": "cyan", "s": "green", "r": "green"}
+from subscriber.status.live_view import STATES, STYLES
 
 
 class DemoView:

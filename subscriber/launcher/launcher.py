@@ -55,20 +55,24 @@ def ApplyLauncherMain(  # noqa: N802 (PostgreSQL's name)
     config: Config | None = None,
     apply_file: ApplyFile | None = None,
     on_running: Callable[[], None] | None = None,
+    console: bool = True,
 ) -> int:
     """Run the launcher in the foreground until a signal or a command ends it; the exit status.
 
     ``config`` is stored in the catalog once the launcher has the data directory; None: the stored
     configuration counts. ``apply_file`` runs in a thread when the lake is up, and again at SIGHUP.
     If the first run raises, the error is logged, everything ends and the status is 1.
-    ``on_running`` is called in the main thread after the first run. Raises 55006 for a second
+    ``on_running`` is called in the main thread after the first run. Without ``console`` the log
+    goes to its file alone. Raises 55006 for a second
     launcher. Call from the main thread.
     """
-    return Launcher(data_dir, config=config, apply_file=apply_file, on_running=on_running).run()
+    return Launcher(
+        data_dir, config=config, apply_file=apply_file, on_running=on_running, console=console
+    ).run()
 
 
 class Launcher:
-    """One run of the launcher; the parameters after ``on_running`` are for the tests."""
+    """One run of the launcher; the parameters after ``console`` are for the tests."""
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Launcher:
         config: Config | None = None,
         apply_file: ApplyFile | None = None,
         on_running: Callable[[], None] | None = None,
+        console: bool = True,
         lake_starter: LakeStarter | None = None,
         argv: WorkerArgv | None = None,
         lock_wait: float = PREDECESSOR_EXIT_SECONDS,
@@ -88,6 +93,7 @@ class Launcher:
         self._config = config
         self._apply_file = apply_file
         self._on_running = on_running
+        self._has_console = console
         self._lake_starter = lake_starter
         self._argv = argv
         self._lock_wait = lock_wait
@@ -97,7 +103,7 @@ class Launcher:
     def run(self) -> int:
         """Take the lock, run, end every process; the exit status."""
         self._service_manager = ServiceManager.from_environment(os.environ, os.getpid())
-        server_log.setup("launcher", self.data_dir)
+        server_log.setup("launcher", self.data_dir, console=self._has_console)
         if self._config is not None:
             server_log.use_format(self._config.settings.log_format)
         lock = DataDirectoryLock.acquire(
@@ -169,7 +175,7 @@ class Launcher:
     def _open_workers(
         self, lock: DataDirectoryLock, configuration: SettingsInForce
     ) -> WorkerProcesses:
-        self._console = _duplicate_stderr()
+        self._console = _duplicate_stderr() if self._has_console else _nowhere()
         self._log_fd = server_log.open_log_file(self.data_dir)
         return WorkerProcesses(
             self.data_dir,
@@ -221,6 +227,11 @@ def _open_listener(settings: Settings, data_dir: Path) -> StatusListener | None:
     listener = StatusListener(address, data_dir)
     listener.start()
     return listener
+
+
+def _nowhere() -> int:
+    """A descriptor for workers whose log lines go to the file alone."""
+    return os.open(os.devnull, os.O_WRONLY)
 
 
 def _duplicate_stderr() -> int | None:

@@ -30,8 +30,9 @@ from catalog.pg_subscription_rel import SubRelState
 from subscriber.printing import Row
 from subscriber.status.processes import ProcessUse
 from subscriber.status.publisher_slots import SlotAnswer
+from subscriber.status.stream_figures import lags, work_sums
 from workers.process.launcher_client import LauncherStatus
-from workers.process.work_done import BUCKETS, DURATIONS, OPERATIONS, total
+from workers.process.work_done import BUCKETS, DURATIONS, OPERATIONS
 
 _WAL_STATUS: Final = ("reserved", "extended", "unreserved", "lost")
 
@@ -142,25 +143,22 @@ def _lag(of: Snapshot) -> Iterator[Metric]:
         "time since the lake was last known to be complete.",
         "subname",
     )
-    workers = {row.subid: row for row in of.status.workers if not row.relid}
-    caught_up = {row["subid"]: row["caught_up"] for row in of.status.totals}
+    found = lags(of.status, of.now)
     for name, row in of.subscriptions():
-        worker = workers.get(row["oid"])
-        since = caught_up.get(row["oid"], 0)
-        if worker is not None and worker.flush_lsn:
-            flushed.add_metric([name], int(worker.flush_lsn))
-            behind.add_metric([name], max(int(worker.last_lsn) - int(worker.flush_lsn), 0))
-            since = worker.applying_commit_time or of.now
-        if since and row["subenabled"]:
-            seconds.add_metric([name], max(of.now - since, 0) / 1e6)
+        lag = found.get(row["oid"])
+        if lag is None:
+            continue
+        if lag.flush_lsn is not None and lag.lag_bytes is not None:
+            flushed.add_metric([name], lag.flush_lsn)
+            behind.add_metric([name], lag.lag_bytes)
+        if lag.since and row["subenabled"]:
+            seconds.add_metric([name], max(of.now - lag.since, 0) / 1e6)
     yield from (flushed, behind, seconds)
 
 
 def _work(of: Snapshot) -> Iterator[Metric]:
-    sums: dict[int, Any] = {row["subid"]: row["work"] for row in of.status.totals}
-    for worker in of.status.workers:
-        sums[worker.subid] = total(sums.get(worker.subid), worker.work)
-    by_name = {name: sums.get(row["oid"]) or {} for name, row in of.subscriptions()}
+    sums = work_sums(of.status)
+    by_name = {name: sums.get(row["oid"], {}) for name, row in of.subscriptions()}
     rows = _counter("rows_applied", "Row changes applied, by operation.", "subname", "op")
     transactions = _counter("transactions_applied", "Transactions applied.", "subname")
     received = _counter("received_bytes", "Bytes of changes received.", "subname")

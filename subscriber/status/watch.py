@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from config.limits import WATCH_SECONDS
+from config.monitor_limits import WATCH_SECONDS
 
 
 def watch(draw: Callable[[], str], stop: threading.Event | None = None) -> None:

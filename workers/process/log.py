@@ -56,16 +56,17 @@ _FORMATS: Final[dict[LogFormat, Callable[[Line], str]]] = {"text": as_text, "jso
 log = logging.getLogger(__name__)
 
 
-def setup(name: str, data_dir: Path) -> None:
+def setup(name: str, data_dir: Path, *, console: bool = True) -> None:
     """Log as ``name`` from here on; replaces the set-up of an earlier call.
 
-    Raises ``IoError`` if the log file cannot be opened.
+    Without ``console`` lines go to the log file alone. Raises ``IoError`` if the log file cannot be
+    opened.
     """
     fd = open_log_file(data_dir)
-    console = _console()
+    console_fd = _console() if console else None
     outputs: list[_Output] = [_LogFile(fd, data_dir)]
-    if console is not None and not os.path.samestat(os.fstat(console), os.fstat(fd)):
-        outputs.append(_Output(console))
+    if console_fd is not None and not os.path.samestat(os.fstat(console_fd), os.fstat(fd)):
+        outputs.append(_Output(console_fd))
     for old in _handlers():
         logging.getLogger().removeHandler(old)
         old.close()
