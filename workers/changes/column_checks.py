@@ -5,14 +5,15 @@ The commands check a configuration with the same functions, so this module needs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ObjectNotInPrerequisiteState, UndefinedColumn
 from catalog.pg_subscription import TableOptions
+from workers.lake.refusals import missing_columns
 from workers.lake.segment import Generated
-from workers.lake.table import LakeIdent, LakeTable
+from workers.lake.table import SOURCE_COLUMN, LakeIdent, LakeTable
 from workers.lake.typemap import PgType
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
 
@@ -36,23 +37,22 @@ def check_keys(
             )
 
 
-def check_columns(published: Sequence[str], table: LakeTable, generated: Generated = ()) -> None:
+def check_columns(
+    published: Sequence[str],
+    table: LakeTable,
+    generated: Generated = (),
+    types: Mapping[str, pa.DataType] | None = None,
+) -> None:
     """Raise 55000 with all published columns that the lake table lacks, or generates.
 
-    Generated columns must be in the lake table, too.
+    Generated columns must be in the lake table, too. ``types`` has the lake types of published
+    columns, as far as they are known.
     """
     known = {column.name for column in table.columns}
     missing = [name for name in published if name not in known]
     if missing:
-        columns = _listed(missing)
-        raise ObjectNotInPrerequisiteState(
-            f'logical replication target relation "{table.ident}" is missing replicated {columns}',
-            hint="Add to the lake table what is missing with ALTER TABLE ... ADD COLUMN in pgsub "
-            "sql, map it to another column with columns: {COLUMN: {to: NAME}} of the table in the "
-            "configuration, or leave it out of the publication. In an added column the rows that "
-            "are there have NULL: if the publisher's column has a default, copy the table again "
-            "with pgsub refresh NAME --recopy TABLE.",
-        )
+        renamed = _renamed(missing, published, table, generated, types or {})
+        raise missing_columns(table.ident, missing, renamed)
     check_generated(published, generated, table.ident)
     absent = [name for name, _ in generated if name not in known]
     if absent:
@@ -62,6 +62,29 @@ def check_columns(published: Sequence[str], table: LakeTable, generated: Generat
             hint="Add to it what is missing with ALTER TABLE ... ADD COLUMN in pgsub sql; pgsub "
             "refresh NAME --recopy TABLE computes it for rows that are there.",
         )
+
+
+def _renamed(
+    missing: Sequence[str],
+    published: Sequence[str],
+    table: LakeTable,
+    generated: Generated,
+    types: Mapping[str, pa.DataType],
+) -> tuple[str, str] | None:
+    """The old and the new name of a column that the publisher may have renamed.
+
+    That is so if one column is missing, and nothing fills one lake column of the type.
+    """
+    if len(missing) != 1:
+        return None
+    filled = {*published, *(name for name, _ in generated), SOURCE_COLUMN}
+    wanted = types.get(missing[0])
+    left = [
+        column.name
+        for column in table.columns
+        if column.name not in filled and wanted in (None, column.type)
+    ]
+    return (left[0], missing[0]) if len(left) == 1 else None
 
 
 def check_delimiters(columns: Iterable[tuple[str, PgType]], table: LakeTable) -> None:

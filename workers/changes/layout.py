@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
@@ -14,6 +16,7 @@ from workers.changes.relation_map import key_ordinals, name_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
 from workers.lake.table import SOURCE_COLUMN, LakeTable
+from workers.lake.typemap import built_in_type
 from workers.proto.messages import Relation
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage
 
@@ -83,7 +86,7 @@ def layout_for(
     if options.shared:
         check_source_column(".".join(name_of(relation)), needed)
         needed.append(SOURCE_COLUMN)
-    check_columns(needed, table, options.generated)
+    check_columns(needed, table, options.generated, _known_types(relation, names, options))
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),
@@ -94,6 +97,18 @@ def layout_for(
         ),
         null_unrepresentable=options.on_unrepresentable == "null",
     )
+
+
+def _known_types(
+    relation: Relation, names: Mapping[str, str], options: TableOptions
+) -> dict[str, pa.DataType]:
+    """The lake types of a relation's columns, by lake name; without types that need a question."""
+    as_text = options.on_unrepresentable == "text"
+    found = {
+        names[each.name]: built_in_type(each.typid, each.typmod, as_text=as_text)
+        for each in relation.columns
+    }
+    return {name: type for name, type in found.items() if type is not None}
 
 
 def other_keys(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from catalog.errcodes import (
@@ -13,6 +14,37 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from workers.lake.table import LakeIdent, Stamp
+
+
+def missing_columns(
+    ident: LakeIdent, missing: Sequence[str], renamed: tuple[str, str] | None
+) -> ObjectNotInPrerequisiteState:
+    """55000: the lake table lacks published columns.
+
+    ``renamed`` are the old and the new name of a column that the publisher may have renamed.
+    """
+    hint = (
+        "Add to the lake table what is missing with ALTER TABLE ... ADD COLUMN in pgsub sql, map "
+        "it to another column with columns: {COLUMN: {to: NAME}} of the table in the "
+        "configuration, or leave it out of the publication. In an added column the rows that are "
+        "there have NULL: if the publisher's column has a default, copy the table again with "
+        "pgsub refresh NAME --recopy TABLE."
+    )
+    if renamed is not None:
+        from workers.lake.sql.statements import rename_column  # imports a parser; an error only
+
+        old, new = renamed
+        command = f"pgsub sql {shlex.quote(rename_column(ident, old, new))}"
+        hint = (
+            f'If the publisher renamed column "{old}" to "{new}", run {command}, which keeps the '
+            f'values. If "{new}" is a new column: {hint[0].lower()}{hint[1:]}'
+        )
+    columns = "column" if len(missing) == 1 else "columns"
+    names = ", ".join(f'"{name}"' for name in missing)
+    return ObjectNotInPrerequisiteState(
+        f'logical replication target relation "{ident}" is missing replicated {columns}: {names}',
+        hint=hint,
+    )
 
 
 def check_base(ident: LakeIdent, found: Stamp | None, stamp: Stamp, base: LSN | None) -> None:

@@ -8,6 +8,7 @@ values.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -34,6 +35,9 @@ _PARTIAL: Final[dict[int, pa.DataType]] = {
     1184: pa.timestamp("us", "UTC"),
 }
 """Types with a few values (infinity, years past 9999) that the lake column cannot hold."""
+
+_TEXTS: Final = frozenset({19, 25, 114, 1042, 1043, 2950, 3802})
+"""name, text, json, char(n), varchar(n), uuid, jsonb."""
 
 
 class PgType(Protocol):
@@ -70,6 +74,23 @@ def lake_type(type: PgType, *, as_text: bool = False) -> pa.DataType:
             return pa.string()
         return pa.list_(pa.field("element", inner))
     return _scalar(type, as_text=as_text)
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltIn:
+    """A type that is no array."""
+
+    oid: int
+    typmod: int
+    element: None = None
+    delimiter: str = ","
+
+
+def built_in_type(oid: int, typmod: int, *, as_text: bool) -> pa.DataType | None:
+    """The Arrow type of the lake column for a frequent type that is no array and no domain."""
+    if oid in _EXACT or oid in _PARTIAL or oid in _TEXTS or oid == _NUMERIC:
+        return lake_type(_BuiltIn(oid, typmod), as_text=as_text)
+    return None
 
 
 def _scalar(type: PgType, *, as_text: bool) -> pa.DataType:

@@ -78,6 +78,8 @@ def prepare_lake_table(
                 "name with to:, or drop the lake table.",
             )
         lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
-    check_columns(needed, lake, options.generated)
+    as_text = options.on_unrepresentable == "text"
+    types = {names[each.name]: lake_type(each.type, as_text=as_text) for each in remote.columns}
+    check_columns(needed, lake, options.generated, types)
     check_delimiters(((names[column.name], column.type) for column in remote.columns), lake)
     return lake

@@ -120,6 +120,45 @@ def test_all_of_them_are_named_after_those_that_are_missing() -> None:
     assert 'is missing generated columns: "c3", "c2"' in refused.value.primary
 
 
+@pytest.mark.parametrize(
+    ("published", "types", "old"),
+    [
+        (["id", "team"], {"team": pa.string()}, "dept"),
+        (["id", "team"], {"team": pa.int32()}, "size"),
+        (["id", "team"], {"team": pa.float64()}, None),  # of that type none went
+        (["id", "team"], {}, None),  # either of the two
+        (["id", "size", "team"], {}, "dept"),
+        (["id", "team", "more"], {"team": pa.string(), "more": pa.string()}, None),
+        (["id", "dept", "size", "team"], {"team": pa.string()}, None),  # nothing went
+    ],
+)
+def test_the_hint_for_a_renamed_column_is_the_renaming(
+    published: list[str], types: dict[str, pa.DataType], old: str | None
+) -> None:
+    """ADD COLUMN, the other remedy, would leave the values under the old name."""
+    texts = tuple(LakeColumn(name, pa.string()) for name in ("dept", "made", SOURCE_COLUMN))
+    numbers = tuple(LakeColumn(name, pa.int32()) for name in ("id", "size"))
+    table = LakeTable(IDENT, (*texts, *numbers), "u", 1, None)
+    with pytest.raises(ReplicationError, match="is missing replicated column") as refused:
+        check_columns(published, table, (("made", "dept"),), types)
+    hint = refused.value.hint or ""
+    command = f"ALTER TABLE `lake`.`public`.`a` RENAME COLUMN `{old}` TO `team`"
+    assert (f"pgsub sql '{command}'" in hint) is (old is not None)
+    assert ("RENAME" in hint) is (old is not None)
+    assert "ADD COLUMN" in hint
+
+
+def test_the_publisher_s_types_tell_which_column_was_renamed(world: Subscribed) -> None:
+    renamed = relation(1, "a", "id", "w")
+    with pytest.raises(ReplicationError) as refused:
+        world.worker().apply_batch(batch([renamed, Insert(1, row("1", "2"))]))
+    assert "RENAME COLUMN `v` TO `w`" in (refused.value.hint or "")
+    other = replace(renamed, columns=(renamed.columns[0], replace(renamed.columns[1], typid=25)))
+    with pytest.raises(ReplicationError) as refused:
+        world.worker().apply_batch(batch([other, Insert(1, row("1", "2"))]))
+    assert "RENAME" not in (refused.value.hint or "")
+
+
 @pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
 def test_a_table_that_is_made_and_copied_has_them(copied: Copying, blocks: int) -> None:
     declare(copied, generated=(("twice", "id * 2"),))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from workers.lake.typemap import lake_type
+from workers.lake.typemap import built_in_type, lake_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +75,13 @@ def test_as_text_is_for_types_with_values_the_lake_cannot_hold(oid: int) -> None
 @pytest.mark.parametrize("oid", [16, 20, 23, 700, 701, 17])
 def test_as_text_leaves_the_others(oid: int) -> None:
     assert lake_type(Type(oid), as_text=True) == lake_type(Type(oid))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_frequent_types_are_known_by_their_oid(as_text: bool) -> None:
+    known = [Type(16), Type(23), Type(17), Type(701), Type(1184), Type(1700, numeric(10, 2))]
+    for type in (*known, Type(25), Type(2950)):
+        found = built_in_type(type.oid, type.typmod, as_text=as_text)
+        assert found == lake_type(type, as_text=as_text)
+    assert built_in_type(1007, -1, as_text=as_text) is None  # an array: of which type?
+    assert built_in_type(16400, -1, as_text=as_text) is None  # perhaps a domain

@@ -150,6 +150,12 @@ def drop_branch(ident: LakeIdent, branch: str) -> str:
     return sql_text("ALTER TABLE", table_path(ident), "DROP BRANCH IF EXISTS", identifier(branch))
 
 
+def rename_column(ident: LakeIdent, old: str, new: str) -> str:
+    """ALTER TABLE RENAME COLUMN: Iceberg keeps the values, and rewrites no file."""
+    names = ("RENAME COLUMN", identifier(old), "TO", identifier(new))
+    return sql_text("ALTER TABLE", table_path(ident), *names)
+
+
 def delete_source(ident: LakeIdent, branch: str, source: str) -> str:
     """DELETE of all rows of a source."""
     return sql_text("DELETE FROM", branch_path(ident, branch), "WHERE", _came_from(source))
