@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -262,3 +265,153 @@ def test_text_that_changes_without_an_event_is_told_and_copied_again(
     assert "without an event" not in said()
     log = "\n".join(path.read_text() for path in (flow.pgsub.data_dir / "log").glob("pgsub.log*"))
     assert 1 <= log.count("action=text_changed") <= len(changes)
+
+
+def _stopped(flow: Flow, *words: str) -> dict[str, Any]:
+    """The error that stops a subscription of the flow, once it says the words."""
+
+    def error() -> dict[str, Any]:
+        for row in flow.pgsub.status("last_errors"):
+            if all(word in row["message"] for word in words):
+                return row
+        return {}
+
+    return wait_until(error, 60, flow.pgsub.log_tail)
+
+
+# github.com/syncliteio/SyncLite/issues/62, github.com/apache/paimon/issues/1076: after RENAME
+# COLUMN the destination has both columns, and NULL under the new name.
+def test_the_hint_for_a_renamed_column_is_followed_to_the_letter(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "renamed_column")
+    flow.both("CREATE TABLE staff (id int PRIMARY KEY, dept text, size int)")
+    flow.pub.run(
+        "INSERT INTO staff VALUES (1, 'ops', 4), (2, 'dev', 5)",
+        "CREATE PUBLICATION pub FOR TABLE staff",
+    )
+    flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "staff")
+    flow.both("ALTER TABLE staff RENAME COLUMN dept TO team")
+    flow.pub.run("INSERT INTO staff VALUES (3, 'hr', 6)", "UPDATE staff SET size = 7 WHERE id = 1")
+    hint = _stopped(flow, 'is missing replicated column: "team"')["hint"]
+    (command,) = re.findall(r"run pgsub (sql '.+?'), which", hint)
+    flow.pgsub.command(*shlex.split(command))
+    flow.checkpoint("renamed", "staff")
+    assert sorted(flow.same("renamed", "staff")) == [(1, "ops", 7), (2, "dev", 5), (3, "hr", 6)]
+
+
+# github.com/PeerDB-io/peerdb/pull/4635, github.com/risingwavelabs/risingwave/issues/23320: rows
+# from before ADD COLUMN ... DEFAULT have the default there, and NULL in a column just added here.
+def test_the_hint_for_a_column_with_a_default_is_followed_to_the_letter(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "default_column")
+    flow.both(
+        "CREATE TABLE readings (sensor int, temp numeric(6,2))",
+        "ALTER TABLE readings REPLICA IDENTITY FULL",
+    )
+    flow.pub.run(
+        "INSERT INTO readings VALUES (1, 10), (2, 11), (3, 12)",
+        "CREATE PUBLICATION pub FOR TABLE readings",
+    )
+    name = flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "readings")
+    flow.both("ALTER TABLE readings ADD COLUMN unit text DEFAULT 'C'")
+    flow.pub.run("INSERT INTO readings VALUES (4, 21.5, 'F')")
+    hint = _stopped(flow, 'is missing replicated column: "unit"')["hint"]
+    assert "if the publisher's column has a default, copy the table again with pgsub" in hint
+    flow.lake("ALTER TABLE {t}.readings ADD COLUMN unit STRING")
+    flow.pgsub.command("refresh", name, "--recopy", "default_column.readings")
+    flow.catch_up()
+    flow.pub.run(
+        "UPDATE readings SET temp = 20 WHERE sensor = 1", "DELETE FROM readings WHERE sensor = 2"
+    )
+    flow.checkpoint("changed", "readings")
+    assert sorted(map(str, flow.same("changed", "readings"))) == [
+        "(1, Decimal('20.00'), 'C')",
+        "(3, Decimal('12.00'), 'C')",
+        "(4, Decimal('21.50'), 'F')",
+    ]
+    (stats,) = (
+        row for row in flow.pgsub.status("pg_stat_subscription_stats") if row["subname"] == name
+    )
+    assert (stats["confl_update_missing"], stats["confl_delete_missing"]) == (0, 0)
+
+
+LATE = "('9999-12-31 23:59:59', '10000-01-01')"
+"""Entered in Los Angeles: the first is in the year 10000 by the clock of UTC."""
+
+
+# github.com/estuary/connectors/pull/4361, github.com/Snowflake-Labs/pg_lake/issues/439,
+# github.com/transferwise/pipelinewise-tap-postgres/issues/62: the end of time crashes, wraps or is
+# clamped.
+def test_the_end_of_time_stops_by_name_or_is_what_the_table_says(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "end_of_time")
+    tables = ("as_text", "as_null", "strict")
+    flow.both(
+        *(f"CREATE TABLE {table} (id serial PRIMARY KEY, ends timestamptz, day date)"
+          for table in tables)
+    )  # fmt: skip
+    insert = "INSERT INTO {} (ends, day) VALUES {}"
+    flow.pub.run(
+        "SET timezone = 'America/Los_Angeles'",
+        *(insert.format(table, LATE) for table in ("as_text", "as_null")),
+        insert.format("strict", "('9999-12-31 15:59:59', '9999-12-31')"),
+        f"CREATE PUBLICATION pub FOR TABLE {', '.join(tables)}",
+    )
+    options = {table: {"on_unrepresentable": table[3:]} for table in ("as_text", "as_null")}
+    name = flow.subscribe("sub", ["pub"], tables=options)
+    flow.catch_up()
+    flow.pub.run(
+        "SET timezone = 'America/Los_Angeles'",
+        *(insert.format(table, LATE) for table in ("as_text", "as_null")),
+    )
+    flow.catch_up()
+    late = ("10000-01-01 07:59:59+00", "10000-01-01")
+    assert sorted(flow.pgsub.rows(flow.name, "as_text")) == [(n, *late) for n in (1, 2)]
+    assert sorted(flow.pgsub.rows(flow.name, "as_null")) == [(n, None, None) for n in (1, 2)]
+    (row,) = flow.pgsub.rows(flow.name, "strict")
+    assert str(row[1:]).count("9999, 12, 31") == 2
+    for values, column in ((LATE, "ends"), ("(NULL, '10000-01-01')", "day")):
+        flow.pub.run("SET timezone = 'America/Los_Angeles'", insert.format("strict", values))
+        message = f'column "{column}" of lake table "end_of_time.strict" cannot hold a value'
+        assert _stopped(flow, message)["sqlstate"] == "22003"
+        (*_, lsn) = re.findall(r"in transaction \d+, finished at (\S+)", flow.pgsub.log_tail())
+        flow.pgsub.command("alter", name, "SKIP", f"(lsn = '{lsn}')")
+        flow.pgsub.wait(name)
+    assert flow.pgsub.rows(flow.name, "strict") == [row]
+
+
+# github.com/PeerDB-io/peerdb/issues/1846: a database of encoding SQL_ASCII holds any bytes, and the
+# publisher sends them to no UTF-8 client: natively neither.
+def test_bytes_of_sql_ascii_stop_by_name_until_they_are_mended(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    flow = make_flow(publisher, "ascii_bytes", encoding="SQL_ASCII")
+    flow.both("CREATE TABLE names (id int PRIMARY KEY, v text)")
+    flow.pub.run(
+        "INSERT INTO names VALUES (1, E'J\\303\\274rgen')",
+        "CREATE PUBLICATION pub FOR TABLE names",
+    )
+    name = flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "names")
+    assert flow.same("copied", "names") == [(1, "J\u00fcrgen")]
+    flow.pub.run("INSERT INTO names VALUES (2, E'J\\374rgen')")
+    stopped = _stopped(flow, 'invalid byte sequence for encoding "UTF8": 0xfc')
+    assert stopped["sqlstate"] == "22021"
+    # The transaction stays in the WAL: a mended row helps a copy, and a new slot begins behind.
+    flow.pub.run("UPDATE names SET v = E'J\\303\\274rgen' WHERE id = 2")
+    flow.pgsub.command("disable", name)
+    drop = "SELECT pg_drop_replication_slot(%s)"
+    free = "SELECT NOT active FROM pg_replication_slots WHERE slot_name = %s"
+    wait_until(lambda: flow.pub.value(free, (name,)), 60, "nobody reads from the slot")
+    flow.pub.execute(drop, (name,))
+    flow.pgsub.command("refresh", name, "--recopy")
+    flow.pgsub.command("enable", name)
+    flow.pub.run("INSERT INTO names VALUES (3, 'again')")
+    flow.pgsub.wait(name)
+    whole = [(1, "J\u00fcrgen"), (2, "J\u00fcrgen"), (3, "again")]
+    assert flow.pgsub.rows(flow.name, "names") == whole

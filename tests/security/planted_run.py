@@ -27,6 +27,7 @@ import psutil
 import pyarrow as pa
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from catalog.namespace import quote_literal
 from catalog.store_sqlite import CatalogStore
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from subscriber.printing import Format, print_rows
@@ -44,6 +45,9 @@ from workers.process.launcher_client import query_launcher
 
 PASSWORD = "planted-7f3aQpassword"
 ENV_PASSWORD = "planted-2e8dEpassword"
+ODD = " %I\\G:x{y'\"@/#=&?;$\u00e9 "
+"""The end of either password: what files, strings, URIs and shells each quote in another way. What
+is searched for is the part before, which nobody quotes."""
 VALUE = "planted9b1cRvalue"
 SECRETS = (PASSWORD, ENV_PASSWORD, VALUE)
 ROWS = 20_000
@@ -118,7 +122,7 @@ class PlantedRun:
 
     def __init__(self, folder: Path, server: EmbeddedPublisher) -> None:
         self.failpoints = Failpoints(folder / "failpoints")
-        passwords = {ENV_NAME: ENV_PASSWORD, WRONG_ENV_NAME: f"not-{ENV_PASSWORD}"}
+        passwords = {ENV_NAME: f"{ENV_PASSWORD}{ODD}", WRONG_ENV_NAME: f"not-{ENV_PASSWORD}"}
         armed = {failpoints.ENVIRONMENT: str(self.failpoints.directory)}
         self.pgsub = Pgsub(folder / "data", env=passwords | armed)
         self.pgsub.data_dir.chmod(0o755)
@@ -204,7 +208,7 @@ class PlantedRun:
             "CREATE PUBLICATION pub_typed FOR TABLE typed",
             "CREATE PUBLICATION pub_keyed FOR TABLE keyed",
             "CREATE PUBLICATION pub_ranged FOR TABLE ranged",
-            f"CREATE ROLE {ROLE} LOGIN REPLICATION PASSWORD '{ENV_PASSWORD}'",
+            f"CREATE ROLE {ROLE} LOGIN REPLICATION PASSWORD {quote_literal(ENV_PASSWORD + ODD)}",
             f"GRANT USAGE ON SCHEMA planted TO {ROLE}",
             f"GRANT SELECT ON apart TO {ROLE}",
         )
@@ -314,7 +318,8 @@ class PlantedRun:
         errors["no conninfo"] = self._create({"s": self._entry("pub", connection=torn)}, 2)
         by_environment = self._entry_by_environment(WRONG_ENV_NAME)
         errors["wrong environment"] = self._create({"s": by_environment}, 1)
-        text = f"CREATE SUBSCRIPTION s CONNECTION '{self.database.dsn}' PUBLIKATION pub"
+        connection = quote_literal(self.database.dsn)
+        text = f"CREATE SUBSCRIPTION s CONNECTION {connection} PUBLIKATION pub"
         errors["no SQL"] = self.command("exec", status=1, stdin=text)
 
     def _fail_to_apply(self) -> None:
@@ -428,7 +433,7 @@ def run_in(folder: Path) -> Found:
     with (
         everything_shown(),
         ArgumentWatch(SECRETS) as watch,
-        EmbeddedPublisher(18, password=PASSWORD) as server,
+        EmbeddedPublisher(18, password=f"{PASSWORD}{ODD}") as server,
     ):
         found = PlantedRun(folder, server).play()
         assert watch.alive
