@@ -26,11 +26,30 @@ from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 from workers.proto.messages import Insert, Message
+from workers.publisher.changing_text import TextTypes
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
 from workers.tables.maintenance.expiry import SnapshotExpiry
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 from workers.tables.writer import LakeWriter
+
+
+def test_types_are_compared_before_the_first_batch(loop: Loop) -> None:
+    world = loop.world
+    stored: list[bool] = []
+    for name, relid in (("a", 1), ("b", 2)):
+        world.store.update_rel(world.sub.oid, world.rel(name).srrelid, remote_relid=relid)
+        loop.types[relid] = TextTypes()
+
+    then = loop.receiver.then
+
+    def look() -> None:
+        stored.append(world.store.text_types(world.sub.oid, world.rel("a").srrelid) is not None)
+        then()
+
+    loop.receiver.then = look
+    loop.run(*inserts(0, 2))
+    assert stored == [True, True]
 
 
 def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
