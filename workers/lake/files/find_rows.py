@@ -307,8 +307,13 @@ class RowLookup:
 
 
 def _bounds_of(keys: Any) -> _Bounds:
-    """The least and the greatest key, for types whose bounds in the footer are exact."""
-    if not (pa.types.is_integer(keys.type) or pa.types.is_date32(keys.type)) or not len(keys):
+    """The least and the greatest key, for types that the footer orders as Python does.
+
+    Text is ordered by code points on both sides. A long text may be cut off in a footer: the least
+    to a shorter and so lesser text, the greatest to a greater one.
+    """
+    ordered = (pa.types.is_integer, pa.types.is_date32, pa.types.is_string)
+    if not any(is_type(keys.type) for is_type in ordered) or not len(keys):
         return None
     found: Any = pc.min_max(keys)
     return found["min"].as_py(), found["max"].as_py()
@@ -326,6 +331,6 @@ def _excludes_keys(footer: Any, column: str, bounds: _Bounds) -> bool:
                 return False
             try:
                 return bool(statistics.min > bounds[1] or statistics.max < bounds[0])
-            except OverflowError:  # a date outside Python's range
-                return False
+            except (OverflowError, TypeError, UnicodeDecodeError):
+                return False  # a date outside Python's range, or text that another writer cut off
     return False

@@ -313,6 +313,31 @@ def test_of_large_values_few_are_read_in_one_go(
     assert found == [(k, 0, n, texts[n], [texts[n]]) for k, n in enumerate((19, 0, 7))]
 
 
+def test_row_groups_of_text_are_skipped_by_their_bounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that grow with time, as UUIDs of version 7, are in the last row groups."""
+    monkeypatch.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 2)
+    excludes, skipped = find_rows._excludes_keys, list[bool]()
+
+    def excludes_keys(*of: Any) -> bool:
+        skipped.append(excludes(*of))
+        return skipped[-1]
+
+    monkeypatch.setattr(find_rows, "_excludes_keys", excludes_keys)
+    stored = a_table(tmp_path, "string", "long")
+    texts = ["", "a", "a\0", "z", "\u00e9", "\uffff", "\U0001f511", "\U0001f511" * 2000]
+    stored.add(texts, range(8))
+    for n, text in enumerate(texts):
+        skipped.clear()
+        assert stored.find([text], again=False) == [(0, 0, n)]
+        # The last group's greatest text is too long for a footer: nobody knows the bounds.
+        assert skipped == [group not in (n // 2, 3) for group in range(4)]
+    skipped.clear()
+    assert stored.find(["b", "\u00ea"], again=False) == []
+    assert skipped == [True, False, False, False]
+
+
 def test_files_of_a_large_table_are_looked_through_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
