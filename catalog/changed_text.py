@@ -1,8 +1,8 @@
-"""What the publisher's types were when a table was copied, and what has changed since.
+"""What the publisher's columns were when a table was copied, and what has changed since.
 
-The lake holds enums and composites as text, and the publisher changes the text without an event
-(``workers.publisher.changing_text``). PostgreSQL's native subscriber needs no such catalog: it has
-types of its own.
+The lake holds enums and composites as text, and the publisher changes the text without an event, or
+drops a column and adds a column of the name (``workers.publisher.changing_text``). PostgreSQL's
+native subscriber needs no such catalog: its types and columns are its own.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class StoredTextTypes:
 
     def primary(self, table: str) -> str:
         """The first line of the message about the changes of a table."""
-        return f'text in table "{table}" has changed on the publisher without an event'
+        return f'values of table "{table}" have changed on the publisher without an event'
 
     @property
     def detail(self) -> str:
         """The DETAIL of the message."""
         return (
-            f"{'; '.join(self.changes)}. Rows from before have the old text in the lake, and an "
-            "UPDATE or DELETE by a key with the new text does not find them."
+            f"{'; '.join(self.changes)}. Rows from before have the old values in the lake, and an "
+            "UPDATE or DELETE by a key with a new value does not find them."
         )
 
     def changed(self, types: str, changes: Sequence[str], now: int) -> StoredTextTypes:

@@ -156,8 +156,9 @@ OTHER_TABLE: Final = (
 )
 """Another table has a subscribed table's name: a staging table was renamed into place."""
 
-TEXT_CHANGED: Final = "pgsub refresh {name} --recopy {table} brings the present text of all rows."
-"""The publisher changed the text of an enum or a composite, which sends no change of a row."""
+TEXT_CHANGED: Final = "pgsub refresh {name} --recopy {table} brings the present values of all rows."
+"""The publisher changed the text of an enum or a composite, or dropped a column and added it again:
+both send no change of a row."""
 
 
 def suspended(subname: str, table: str) -> str:

@@ -1,9 +1,9 @@
-"""Notice text that changes on the publisher without an event, and say so once.
+"""Notice values that change on the publisher without an event, and say so once.
 
 ``workers.publisher.changing_text`` tells which types are meant. The apply worker compares the types
 of the tables in ``s`` and ``r`` with the types of the last comparison, every few seconds, and
 before the first batch after a start. A table without an enum or a composite is asked about once for
-each announcement that might have brought one: most subscriptions ask nothing.
+each announcement: most subscriptions ask nothing then.
 
 What has changed is stored under the copy id of the table, so a new copy ends the state. Without
 stored types (``copy_data = false``, or a copy by an older version) the first comparison stores the
@@ -31,7 +31,7 @@ from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import TEXT_COMPARISON_RETRY_SECONDS, TEXT_COMPARISON_SECONDS
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.proto.messages import Relation
-from workers.publisher.changing_text import TextTypes, from_json, may_change_text, text_changes
+from workers.publisher.changing_text import TextTypes, from_json, text_changes
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,8 @@ class TextWatch:
             relid: rel
             for rel in rels
             if rel.srsubstate in SYNCED
-            and (relid := rel.other_relid or rel.remote_relid) is not None
+            and rel.other_relid is None  # another table is told of as such
+            and (relid := rel.remote_relid) is not None
             and self._is_watched(rel, relmap.get(relid))
         }
         if not tables:
@@ -81,17 +82,15 @@ class TextWatch:
             return
         for relid, rel in tables.items():
             relation = relmap.get(relid)
-            self._asked[rel.srrelid] = relation
             self._compare(sub, rel, relation, found[relid])
+            self._asked[rel.srrelid] = relation
 
     def _is_watched(self, rel: SubscriptionRel, relation: Relation | None) -> bool:
-        """Has the table an enum or a composite, or may it have one since the last question?"""
+        """Has the table an enum or a composite, or was it announced since the last question?"""
         stored = self._stored_types(rel)
         if stored is None or from_json(stored.types).columns:
             return True
-        if relation is None or self._asked.get(rel.srrelid) == relation:
-            return False
-        return may_change_text([column.typid for column in relation.columns])
+        return relation is not None and self._asked.get(rel.srrelid) is not relation
 
     def _stored_types(self, rel: SubscriptionRel) -> StoredTextTypes | None:
         """The row of the table under the present copy id."""
@@ -111,7 +110,7 @@ class TextWatch:
         if relation is not None:
             found = found.of_columns([column.name for column in relation.columns])
         elif stored is not None:  # a column that is not published changes no text of the lake
-            found = found.of_columns(from_json(stored.types).columns.keys())
+            found = found.of_columns(from_json(stored.types).numbers.keys())
         types = found.as_json()
         if stored is None:
             row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", types)

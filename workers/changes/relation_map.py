@@ -32,12 +32,14 @@ class LogicalRepRelMap:
         return twin
 
     def update(self, relation: Relation) -> bool:
-        """``logicalrep_relmap_update``; False when an equal message is already in force."""
+        """``logicalrep_relmap_update``; False when an equal message is already in force.
+
+        The newest of equal messages is kept: a table that is announced again may have changed.
+        """
         self._announced.add(relation)
-        if self._relations.get(relation.relid) == relation:
-            return False
+        before = self._relations.get(relation.relid)
         self._relations[relation.relid] = relation
-        return True
+        return before != relation
 
     def take_announced(self) -> set[Relation]:
         """Return all Relation messages since the last call, also messages without a change."""

@@ -1,10 +1,14 @@
-"""Types whose values get another text on the publisher without a change of any row.
+"""Values that change on the publisher without a change of any row.
 
 The lake holds enums and composites as PostgreSQL's text. ``ALTER TYPE ... RENAME VALUE`` changes
 the text of every row with the label. ``ALTER TYPE ... ADD ATTRIBUTE`` and ``DROP ATTRIBUTE`` change
 the text of every composite. The publisher sends nothing: rows from before keep the old text in the
 lake, and a key with the new text finds no row. So a worker compares the publisher's catalog with
 the catalog of the copy.
+
+A column that is dropped and added again under its name is another column. The publisher announces
+the table with the same message as before, and rows from before have the new column's default, but
+the old values in the lake. The column's number tells.
 
 A new label, and a renamed attribute, change no text: a composite's text has no names.
 
@@ -53,21 +57,27 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class TextTypes:
-    """The enums and composites of a table's columns, also below domains, arrays and ranges."""
+    """The enums and composites of a table's columns, also below domains, arrays and ranges.
+
+    ``numbers`` are the attnums of all columns: a number is never used again.
+    """
 
     columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[int, TextType] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
     def of_columns(self, names: Collection[str]) -> TextTypes:
-        """The types of some columns."""
+        """The types and the numbers of some columns."""
         columns = {name: oids for name, oids in self.columns.items() if name in names}
         needed = {oid for oids in columns.values() for oid in oids}
-        return TextTypes(columns, {oid: self.types[oid] for oid in needed})
+        numbers = {name: number for name, number in self.numbers.items() if name in names}
+        return TextTypes(columns, {oid: self.types[oid] for oid in needed}, numbers)
 
     def as_json(self) -> str:
         """The text that the catalog stores; ``from_json`` is the inverse."""
         types = {oid: [each.kind, each.name, each.parts] for oid, each in self.types.items()}
-        return json.dumps({"columns": self.columns, "types": types})
+        found = {"columns": self.columns, "types": types, "numbers": self.numbers}
+        return json.dumps(found)
 
 
 def from_json(stored: str) -> TextTypes:
@@ -76,6 +86,7 @@ def from_json(stored: str) -> TextTypes:
     return TextTypes(
         {name: tuple(oids) for name, oids in found["columns"].items()},
         {int(oid): TextType(*each) for oid, each in found["types"].items()},
+        found.get("numbers", {}),
     )
 
 
@@ -108,14 +119,23 @@ def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, Text
         own = columns[to_number(row[0])]
         own[to_text(row[1])] = (*own.get(to_text(row[1]), ()), to_number(row[2]))
     types_of = {oid: TextType(*kinds[oid], parts[oid]) for oid in kinds}
+    numbers: dict[int, dict[str, int]] = {relid: {} for relid in relids}
+    for row in conn.exec(query("column_numbers", relids=listed)) if relids else []:
+        numbers[to_number(row[0])][to_text(row[1])] = to_number(row[2])
     return {
-        relid: TextTypes(own, types_of).of_columns(own.keys()) for relid, own in columns.items()
+        relid: TextTypes(own, types_of, numbers[relid]).of_columns(numbers[relid].keys())
+        for relid, own in columns.items()
     }
 
 
 def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
-    """Sentences about the columns whose stored text is no longer the publisher's."""
-    return [
+    """Sentences about the columns whose stored values are no longer the publisher's."""
+    again = [
+        f'column "{column}" was dropped and added again'
+        for column, number in now.numbers.items()
+        if before.numbers.get(column, number) != number
+    ]
+    return again + [
         f'column "{column}": {sentence}'
         for column, oids in now.columns.items()
         for oid in oids

@@ -212,6 +212,12 @@ JOIN pg_catalog.pg_type t ON t.oid = n.oid
 WHERE t.typtype IN ('e', 'c') AND t.oid >= 16384
 ORDER BY 1, 2, 3
 
+-- name: column_numbers
+SELECT a.attrelid, a.attname, a.attnum
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY 1, 3
+
 -- name: ranges_10
 SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
 

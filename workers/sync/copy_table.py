@@ -149,10 +149,10 @@ def _text_types(
     conn: WalReceiverConn, remote: RemoteTable, rel: SubscriptionRel
 ) -> StoredTextTypes:
     """The types whose text the rows of this copy have, as of the copy's snapshot."""
-    found = TextTypes()
+    numbers = {column.name: column.attnum for column in remote.columns}
+    found = TextTypes(numbers=numbers)
     if may_change_text([column.atttypid for column in remote.columns]):
-        names = [column.name for column in remote.columns]
-        found = fetch_text_types(conn, [remote.relid])[remote.relid].of_columns(names)
+        found = fetch_text_types(conn, [remote.relid])[remote.relid].of_columns(numbers)
     return StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", found.as_json())
 
 

@@ -184,9 +184,9 @@ def test_changed_text_is_told_until_the_next_copy(store: CatalogStore) -> None:
     assert overview(store, ()).endswith(
         f"""
 table "public.a" of subscription "mysub", since 2025-11-13 02:13:20+00:
-WARNING:  text in table "public.a" has changed on the publisher without an event
-DETAIL:  a label. Rows from before have the old text in the lake, and an UPDATE or DELETE by a key \
-with the new text does not find them.
+WARNING:  values of table "public.a" have changed on the publisher without an event
+DETAIL:  a label. Rows from before have the old values in the lake, and an UPDATE or DELETE by a \
+key with a new value does not find them.
 HINT:  {TEXT_CHANGED.format(name="mysub", table="public.a")}
 """
     )

@@ -15,14 +15,14 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import relation
 from workers.apply.text_watch import TextWatch
 from workers.changes.relation_map import LogicalRepRelMap
-from workers.proto.messages import RelationColumn
 from workers.publisher.changing_text import TextType, TextTypes
 
 STAGE = 16400
 
 
 def stages(label: str) -> TextTypes:
-    return TextTypes({"v": (STAGE,)}, {STAGE: TextType("e", "stage", {"16402": label})})
+    stage = TextType("e", "stage", {"16402": label})
+    return TextTypes({"v": (STAGE,)}, {STAGE: stage}, {"id": 1, "v": 2})
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def test_a_renamed_label_is_said_once(watched: Watched, caplog: pytest.LogCaptur
     watched.turn()
     assert watched.asked[1:] == [{1}]  # table b has no such type
     (said,) = warnings(caplog)
-    assert 'text in table "public.a" has changed' in said.getMessage()
+    assert 'values of table "public.a" have changed' in said.getMessage()
     assert 'column "v": label "new" of type stage is "open"' in said.__dict__["DETAIL"]
     assert said.__dict__["HINT"].startswith("pgsub refresh mysub --recopy public.a")
     watched.turn()
@@ -108,24 +108,24 @@ def test_a_table_in_synchronisation_is_left_alone(watched: Watched) -> None:
     rel = watched.world.rel("a")
     row = replace(rel, srsubstate=SubRelState.DATASYNC, srsublsn=None)
     watched.watch.turn(watched.world.sub, [row], watched.relmap)
-    watched.watch.turn(watched.world.sub, [replace(rel, remote_relid=None)], watched.relmap)
+    for other in (replace(rel, remote_relid=None), replace(rel, other_relid=7)):
+        watched.start()
+        watched.watch.turn(watched.world.sub, [other], watched.relmap)
     assert watched.asked == []
 
 
 def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
-    """A Relation message with a type that is not built in brings one question."""
+    """Each announcement brings one question: only the publisher knows the types."""
     watched.types[1] = TextTypes()
     watched.turn()
     watched.turn()
     assert watched.asked == [{1, 2}]
-    plain = relation(1, "a", "id")
-    added = RelationColumn(False, "v", STAGE, -1)
-    for announced, asked in ((plain, 1), (replace(plain, columns=(*plain.columns, added)), 2)):
-        watched.relmap.update(announced)
+    for announced, asked in ((("id",), 2), (("id", "v"), 3), (("id", "v"), 4)):
+        watched.relmap.update(relation(1, "a", *announced))
         watched.turn()
         watched.turn()
-        assert len(watched.asked) == asked
-    watched.relmap.update(replace(plain, columns=(*plain.columns, added, added)))
+        assert watched.asked[1:] == [{1}] * (asked - 1)
+    watched.relmap.update(relation(1, "a", "id", "v"))
     watched.types[1] = stages("new")
     watched.turn()
     watched.types[1] = stages("open")
@@ -133,15 +133,29 @@ def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
     assert len(watched.changes()) == 1
 
 
+def test_a_column_that_was_dropped_and_added_again_is_another_one(watched: Watched) -> None:
+    """The table is announced by the same message."""
+    watched.types[1] = TextTypes(numbers={"id": 1, "v": 2})
+    watched.relmap.update(relation(1, "a", "id", "v"))
+    watched.turn()
+    watched.types[1] = TextTypes(numbers={"id": 1, "v": 3})
+    watched.turn()
+    assert watched.changes() == []  # nobody asks for a table that does not change
+    watched.relmap.update(relation(1, "a", "id", "v"))
+    watched.turn()
+    assert watched.changes() == [('column "v" was dropped and added again',)]
+
+
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_column_that_is_not_published_is_none_of_ours(watched: Watched, announced: bool) -> None:
-    watched.types[1] = replace(stages("new"), columns={"v": (STAGE,), "secret": (STAGE,)})
+    both = {"v": (STAGE,), "secret": (STAGE,)}
+    watched.types[1] = replace(stages("new"), columns=both)
     watched.relmap.update(relation(1, "a", "id", "v"))
     watched.turn()
     watched.start()
     if not announced:
         watched.relmap = LogicalRepRelMap()
-    watched.types[1] = replace(stages("open"), columns={"v": (STAGE,), "secret": (STAGE,)})
+    watched.types[1] = replace(stages("open"), columns=both)
     watched.turn()
     assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
 

@@ -19,7 +19,9 @@ from workers.publisher.changing_text import (
 
 STAGE = TextType("e", "stage", {"16402": "new", "16404": "done"})
 POINT = TextType("c", "point3", {"1": "x", "2": "y"})
-TYPES = TextTypes({"s": (16400,), "p": (16410, 16400)}, {16400: STAGE, 16410: POINT})
+TYPES = TextTypes(
+    {"s": (16400,), "p": (16410, 16400)}, {16400: STAGE, 16410: POINT}, {"s": 1, "p": 2}
+)
 
 
 def with_parts(oid: int, **parts: str) -> TextTypes:
@@ -45,6 +47,8 @@ def with_parts(oid: int, **parts: str) -> TextTypes:
         (with_parts(16410, n2="y"), ['column "p": type point3 has lost attribute "x"']),
         (replace(TYPES, columns={"s": (16410,)}), []),  # another type altogether
         (replace(TYPES, columns={"other": (16400,)}), []),  # a new column, or a renamed one
+        (replace(TYPES, numbers={"s": 1, "p": 4}), ['column "p" was dropped and added again']),
+        (replace(TYPES, numbers={"s": 1, "other": 2}), []),
     ],
 )
 def test_what_has_changed(now: TextTypes, said: list[str]) -> None:
@@ -54,7 +58,7 @@ def test_what_has_changed(now: TextTypes, said: list[str]) -> None:
 def test_the_stored_text_is_the_types() -> None:
     assert from_json(TYPES.as_json()) == TYPES
     assert from_json(TextTypes().as_json()) == TextTypes()
-    assert TYPES.of_columns(["s"]) == TextTypes({"s": (16400,)}, {16400: STAGE})
+    assert TYPES.of_columns(["s"]) == TextTypes({"s": (16400,)}, {16400: STAGE}, {"s": 1})
 
 
 @pytest.mark.parametrize("version", [13, 18])
@@ -73,23 +77,25 @@ def test_the_types_of_relations(version: int) -> None:
                 ("16410", "1", "x"),
                 ("16410", "2", "y"),
             ],
+            "attnum\nFROM": [("5", "p", "3"), ("6", "s", "1"), ("7", "v", "2")],
         },
     )
     found = fetch_text_types(conn, [6, 7, 5])
-    assert found[6] == TextTypes({"s": (16400,)}, {16400: STAGE})
-    assert found[5] == TextTypes({"p": (16400, 16410)}, {16400: STAGE, 16410: POINT})
-    assert found[7] == TextTypes()
+    both = {16400: STAGE, 16410: POINT}
+    assert found[6] == TextTypes({"s": (16400,)}, {16400: STAGE}, {"s": 1})
+    assert found[5] == TextTypes({"p": (16400, 16410)}, both, {"p": 3})
+    assert found[7] == TextTypes(numbers={"v": 2})
     assert "IN (5, 6, 7)" in conn.asked[0]
     assert ("rngmultitypid" in conn.asked[0]) is (version >= 14)
-    assert len(conn.asked) == 2
+    assert len(conn.asked) == 3
 
 
-def test_without_such_types_is_one_question_or_none() -> None:
+def test_without_such_types_are_two_questions_or_none() -> None:
     conn = ScriptedPublisher(18, {})
     assert fetch_text_types(conn, []) == {}
     assert conn.asked == []
     assert fetch_text_types(conn, [5]) == {5: TextTypes()}
-    assert len(conn.asked) == 1
+    assert len(conn.asked) == 2
 
 
 def test_which_types_are_meant() -> None:
