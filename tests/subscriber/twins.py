@@ -189,6 +189,8 @@ class PublisherTwin:
             name = re.findall(r"relname = '(.*?)'", sql)[0]
             oid = next(oid for oid, other in oids.items() if other == name)
             return [(oid, self.tables[name].identity, self.tables[name].relkind)]
+        if "c.relreplident = 'f'" in sql:
+            return []  # no primary key, and no partition
         if "pg_attribute" in sql:
             table = self.tables[oids[re.findall(r"attrelid = (\d+)", sql)[0]]]
             return [
