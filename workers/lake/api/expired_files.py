@@ -1,10 +1,15 @@
 """Expires snapshots, with their files or without removing the files, by Iceberg's Java API.
 
 Without ``list_files`` Iceberg removes the files that no kept snapshot names. With ``list_files``
-the expiry runs inside a transaction of the table. Iceberg looks for these files when the expiry
-joins the transaction, and reports each file to a Java object that only collects. So the list is
-complete before the transaction commits. Iceberg's own removal never runs, and ``remove_unnamed``
-removes the files later.
+the expiry is planned inside a transaction of the table that is never committed. Iceberg looks for
+these files when the expiry joins the transaction, and reports each file to a Java object that only
+collects. Then the snapshots of the plan expire by their ids, in a commit of metadata alone. So the
+list is complete before the commit. Iceberg's own removal never runs, and ``remove_unnamed`` removes
+the files later.
+
+The plan reads manifests, which takes seconds on a busy machine. A batch that commits meanwhile is
+no conflict: only the short commit is repeated. A committed transaction would plan again for every
+repetition, and on a table with several batches a second no expiry would ever end.
 
 ``remove_unnamed`` looks again before the files go: the pointer of the table may have been set back
 to metadata from before the expiry, or an expiry may have died between list and commit. A file that
@@ -77,11 +82,16 @@ def _expire(
     update = transaction.expireSnapshots()
     choose(update)
     update.deleteWith(files)
+    planned = [int(snapshot.snapshotId()) for snapshot in update.apply()]
     update.executeDeleteWith(api.in_this_thread).planWith(api.in_this_thread).commit()
     found = _paths(api, files)
     if found:
         list_files(str(table.uuid().toString()), found)
-    transaction.commitTransaction()
+    if planned:
+        commit = table.expireSnapshots().expireOlderThan(0)
+        for snapshot_id in planned:
+            commit.expireSnapshotId(snapshot_id)
+        commit.cleanExpiredFiles(False).commit()
 
 
 def remove_unnamed(

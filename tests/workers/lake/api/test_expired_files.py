@@ -105,6 +105,27 @@ def test_a_listed_file_that_a_snapshot_names_stays(
     assert all(lists.there())
 
 
+def test_a_batch_beside_an_expiry_does_not_make_it_plan_again(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
+    """With several batches a second, an expiry that plans again for each of them never ends."""
+    dest, branch = published(iceberg, lake_ident, batches=3)
+    grow(dest, lake_ident, branch, 3, 3)
+    before, lists = dest.table(lake_ident).snapshots, Lists()
+
+    def beside(table_uuid: str, files: Any) -> None:
+        lists.keep(table_uuid, files)
+        dest.write(lake_ident, branch, [append(dest, 100, 1)], stamp(100))
+        dest.publish(lake_ident, branch, stamp(100))
+        for file in files:  # a second plan would read them
+            local_path(file).rename(f"{local_path(file)}.away")
+
+    assert dest.expire(lake_ident, retain=1, list_files=beside) > 0
+    assert len(dest.table(lake_ident).snapshots) < len(before)
+    assert dest.table(lake_ident).stamp.lsn == stamp(100).lsn
+    assert count(dest, lake_ident) == 8
+
+
 def test_the_files_of_a_table_with_deletes_go_and_its_delete_files_stay(
     iceberg: Make, lake_ident: LakeIdent
 ) -> None:
