@@ -52,10 +52,19 @@ def _shape(node: ast.expr) -> str | None:
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
         parts = [
-            str(part.value) if isinstance(part, ast.Constant) else HOLE for part in node.values
+            str(part.value) if isinstance(part, ast.Constant) else _words_of(part)
+            for part in node.values
         ]
         return re.sub(rf"{HOLE}(?:[.:]?{HOLE})+", HOLE, "".join(parts))  # a name may have parts
     return None
+
+
+def _words_of(part: ast.expr) -> str:
+    """The words of a name of ``remedies`` inside a string, or a hole for any other value."""
+    value = part.value if isinstance(part, ast.FormattedValue) else part
+    if isinstance(value, ast.Attribute) and ast.unparse(value.value) == "remedies":
+        return str(vars(remedies)[value.attr])
+    return HOLE
 
 
 @cache
