@@ -40,3 +40,6 @@ class LSN(int):
 
 InvalidXLogRecPtr: Final = LSN(0)
 """0/0: "no position"; PostgreSQL's name for it."""
+
+MAX_LSN: Final = LSN(2**64 - 1)
+"""The highest position."""

@@ -138,7 +138,7 @@ class Subscription:
     subrunasowner: bool = False
     subfailover: bool = False
     subslotname: str | None = None
-    subsynccommit: str = "off"
+    subsynccommit: str = "on"
     suborigin: str = "any"
     # Columns that PostgreSQL does not have:
     subuuid: str = ""

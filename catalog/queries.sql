@@ -116,7 +116,7 @@ INSERT OR REPLACE INTO in_flight VALUES (:subid, :relid, :lsn)
 SELECT relid, lsn FROM in_flight WHERE subid = :subid ORDER BY relid
 
 -- name: clear_in_flight
-DELETE FROM in_flight WHERE subid = :subid AND relid = :relid
+DELETE FROM in_flight WHERE subid = :subid AND relid = :relid AND lsn <= :lsn
 
 -- name: put_lake_durable
 INSERT OR REPLACE INTO lake_durable VALUES (:lake_schema, :lake_table, :metadata_location)

@@ -25,7 +25,7 @@ from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
 from catalog.last_error import LastErrors
 from catalog.leaked_branch import LeakedBranches
 from catalog.leaked_slot import LeakedSlot
-from catalog.pg_lsn import LSN
+from catalog.pg_lsn import LSN, MAX_LSN
 from catalog.pg_replication_origin import (
     MAX_REPLICATION_ORIGIN,
     ReplicationOrigin,
@@ -278,11 +278,12 @@ class CatalogStore(ChangedText, ExpiredFileLists, LastErrors, LeakedBranches, Tr
         """(relid, lsn) of the tables with a publication of unknown outcome."""
         return self._all("in_flight", lambda row: (row[0], LSN(int(row[1], 16))), subid=subid)
 
-    def clear_in_flight(self, subid: int, relids: Iterable[int]) -> None:
-        """Forget the tables: the outcome of the publication is known."""
+    def clear_in_flight(self, subid: int, relids: Iterable[int], lsn: LSN = MAX_LSN) -> None:
+        """Forget the tables, unless a publication beyond ``lsn`` began: the outcome is known."""
+        values = {"subid": subid, "lsn": encode_lsn(lsn)}
         with self.transaction():
             for relid in relids:
-                self._write("clear_in_flight", {"subid": subid, "relid": relid})
+                self._write("clear_in_flight", {**values, "relid": relid})
 
     def put_lake_durable(self, tables: Iterable[tuple[str, str, str]]) -> None:
         """Store the metadata files that are on the disk: (lake schema, lake table, location)."""

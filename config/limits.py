@@ -280,6 +280,8 @@ OPEN_COMMITS: Final = 10
 """The number of commits of a lake table that a power cut may take, before they are synchronised.
 
 Half of the metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
+UNSTORED_BATCHES: Final = 4
+"""Published batches that may wait for the disk with ``synchronous_commit = off``."""
 SEGMENT_COMMITS: Final = 3
 """The most commits for a segment of a batch, or for a compaction."""
 

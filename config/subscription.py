@@ -76,7 +76,7 @@ class WithOptions(BaseModel):
         str,
         BeforeValidator(_option),
         WithJsonSchema({"enum": [*SYNCHRONOUS_COMMIT, True, False]}),
-    ] = Field("off", description="kept and shown; a lake commit is durable or not made")
+    ] = Field("on", description="off: the next batch does not wait until the last is on the disk")
     binary: Boolean = Field(
         False,
         description="insist on binary format: changes from 14 on, copies from 16",

@@ -31,6 +31,7 @@ WAYS = {
 
 GROUPS = (
     ("the apply worker", failpoints.APPLY),
+    ("the thread of `synchronous_commit = off`", failpoints.BACKGROUND),
     ("its successor, fencing", failpoints.FENCE),
     ("the apply worker, making a table ready", failpoints.READY),
     ("a sync worker", failpoints.TABLESYNC),

@@ -380,6 +380,7 @@ def test_a_catalog_of_version_4_goes_on(tmp_path: Path) -> None:
         with closing(CatalogStore.open(tmp_path)) as old:
             (sub,) = old.subscriptions()
             assert (sub.sysid, sub.datoid, sub.max_flush_lsn) == ("7", None, LSN(9))
+            assert sub.subsynccommit == "on", "the subscription waited for the disk so far"
             left = LeakedSlot("left", "host=db", "gone", "/p", "in use")
             other = LeakedSlot("left", "host=other", "gone", None, "in use")
             assert sorted(old.leaked_slots(), key=lambda slot: slot.conninfo) == [left, other]

@@ -25,7 +25,7 @@ def test_defaults_are_those_of_version_18() -> None:
     stmt = statement()
     opts = stmt.options
     assert (opts.connect, opts.create_slot, opts.enabled, opts.copy_data) == (True,) * 4
-    assert (opts.slot_name, opts.synchronous_commit, opts.origin) == ("mysub", "off", "any")
+    assert (opts.slot_name, opts.synchronous_commit, opts.origin) == ("mysub", "on", "any")
     assert (opts.binary, opts.two_phase, opts.disable_on_error) == (False,) * 3
     assert (opts.password_required, opts.run_as_owner, opts.failover) == (True, False, False)
     assert opts.streaming is Stream.PARALLEL
@@ -46,7 +46,7 @@ def test_streaming(value: str, stream: str) -> None:
     [
         ("origin: NONE", "origin", "none"),
         ("synchronous_commit: remote_write", "synchronous_commit", "remote_write"),
-        ("synchronous_commit: on", "synchronous_commit", "on"),
+        ("synchronous_commit: off", "synchronous_commit", "off"),
         ("disable_on_error: ", "disable_on_error", True),
         ('copy_data: "off"', "copy_data", False),
         ("failover: 1", "failover", True),

@@ -19,6 +19,7 @@ VERSIONS: Final = (
 """Publishers that every case is played on."""
 
 ALWAYS: Final = (
+    "test_background_sync.py",
     "test_chaos.py",
     "test_commands.py",
     "test_die.py",

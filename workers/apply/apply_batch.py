@@ -240,6 +240,8 @@ class Applier:
         except ReplicationError:
             if not self._may_suspend(error):
                 raise
+        # From now on the gate drops the table's changes, also after a power cut.
+        self.writer.wait_until_stored()
         suspend_tables(self.store, self.sub, error, is_copy=False)
         for rel in error.tables:
             self.writer.leave(rel.srrelid)
@@ -409,7 +411,15 @@ class Applier:
             progress.hold_back(self.store, self.sub, self.writer, written)
         else:
             clears = None if self.own_relid else skip
-            progress.publish(self.store, self.sub, self.writer, written, end_lsn, clears)
+            progress.publish(
+                self.store,
+                self.sub,
+                self.writer,
+                written,
+                end_lsn,
+                clears,
+                waits=bool(self.own_relid) or self.sub.subsynccommit != "off",
+            )
             if clears is not None:
                 self.sub = replace(self.sub, subskiplsn=InvalidXLogRecPtr)
         if skip is not None and skip.txn is not None:

@@ -100,8 +100,10 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
     seen_version = -1
     while True:
         if process.interrupted():
+            applier.writer.wait_until_stored()
             return
         stream.receiver.raise_if_failed()
+        applier.writer.raise_if_failed()
         if reload_settings(process, stream):
             tracker.forget_errors()
         # Read the sync workers first and the catalog second. A sync worker stores s and then goes.
@@ -114,6 +116,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             seen_version = version
             if change is not None:
                 tracker.forget_errors()
+                applier.writer.wait_until_stored()  # a command answers when no batch is under way
             maybe_reread_subscription(process, applier)
             applier.read_rels()
             process.link.acknowledge_catalog(change)
@@ -144,13 +147,18 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         process.link.report(applying_commit_time=batch.first_commit_time)
         applier.apply_batch(batch)
         process.link.report(applying_commit_time=0)
-        stream.receiver.mark_durable(batch.last_end)
-        process.note_progress()
+        applier.writer.when_stored(partial(_note_durable, process, stream, batch.last_end))
         applier.writer.maintain_changed_tables(applier.rels.values())
         applier.writer.maintain_idle_table(applier.rels.values())
         delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
         if delay and not any(rel.awaits_sync for rel in applier.rels.values()):
             wait_for_more(latch, delay, partial(_is_enough, process, stream))
+
+
+def _note_durable(process: WorkerProcess, stream: Stream, end_lsn: LSN) -> None:
+    """Let the receive thread confirm a batch that is stored; the worker made progress."""
+    stream.receiver.mark_durable(end_lsn)
+    process.note_progress()
 
 
 def _is_enough(process: WorkerProcess, stream: Stream) -> bool:
@@ -218,6 +226,7 @@ def _process_syncing_tables(
             case SetReady(relid, lsn):
                 _set_ready(applier, relid, lsn)
             case LaunchSync(relid):
+                applier.writer.wait_until_stored()  # the copy follows every batch of the table
                 tracker.begin(relid, next((e for e in errors if e.relid == relid), None))
                 link.launch_sync(subid, relid)
             case AnswerCatchup(relid, lsn):

@@ -7,6 +7,9 @@ After a batch is written, the progress becomes visible in this order::
     the log    conflicts, the end of a SKIP
     feedback   the flush position is stored, then sent to the publisher
 
+With ``synchronous_commit = off`` a thread takes the steps from the catalog on, in the same order,
+and the worker goes on behind the first step (``workers.tables.background_sync``).
+
 An error from the first step on may not cut the batch: by then the batch may be visible in some of
 the tables. Only the worker's successor knows the tables, because the successor fences all tables
 and reads the positions.
@@ -15,7 +18,7 @@ and reads the positions.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
@@ -62,8 +65,13 @@ def publish(
     written: Sequence[Written],
     end_lsn: LSN,
     skip: Skip | None,
+    *,
+    waits: bool,
 ) -> None:
     """Publish a batch; origin, ``subskiplsn`` and counters move in one catalog transaction.
+
+    The worker waits for the transaction if the worker ``waits``, and always for a SKIP: the next
+    batch must find ``subskiplsn`` cleared.
 
     Conflicts are counted from the published batch: a batch that had to be written again may have
     fewer conflicts than at first.
@@ -71,22 +79,30 @@ def publish(
     cleared = False
     conflicts: list[RowConflicts] = []
 
-    def store_progress(published: Sequence[Written] = ()) -> None:
-        nonlocal cleared
+    def take_conflicts(published: Sequence[Written]) -> Callable[[], None]:
         conflicts.extend(row_conflicts.conflicts_of(published))
+        return store_progress
+
+    def store_progress() -> None:
+        nonlocal cleared
         _count(store, sub, conflicts)
         cleared = skip is not None and store.clear_skip_lsn(sub.oid, skip.lsn)
 
     if written:
         with DONE.timed("publish"):
-            writer.publish(written, end_lsn, store_progress)
+            writer.publish(written, end_lsn, take_conflicts, waits=waits or skip is not None)
     elif skip is not None:
+        writer.wait_until_stored()
         with store.transaction():
             store.origin_advance(origin_name(sub.oid), end_lsn, f"LSN {end_lsn}")
             store_progress()
-    if skip is not None and cleared:
-        _log_cleared(sub, skip)
-    row_conflicts.report(sub.oid, conflicts)
+
+    def log_progress() -> None:
+        if skip is not None and cleared:
+            _log_cleared(sub, skip)
+        row_conflicts.report(sub.oid, conflicts)
+
+    writer.when_stored(log_progress)
 
 
 def _count(store: CatalogStore, sub: Subscription, conflicts: list[RowConflicts]) -> None:

@@ -191,6 +191,7 @@ def _stream(
             raise RestartAsText(error.primary) from error
         raise
     finally:
+        writer.end_storing()  # the last feedback confirms what is published
         stream.end()
 
 
@@ -230,6 +231,7 @@ def _writer(
         threads=process.settings.lake_commit_workers,
         locks=TableLocks(process.data_dir),
         maintenance=maintenance,
+        wake=process.link.latch.set,
     )
 
 

@@ -55,6 +55,12 @@ SLICE_WRITTEN: Final = "apply.slice_written"
 The place is apart from ``APPLY``: the transactions of most workloads fit, and no slice is written.
 """
 
+BACKGROUND: Final = ("apply.background_begun", "apply.background_synced")
+"""Around the synchronisation of published batches in a thread (``synchronous_commit = off``).
+
+``apply.origin_advanced`` of ``APPLY`` comes afterwards, in the thread too.
+"""
+
 FENCE: Final = ("apply.before_fence", "apply.fenced")
 """Reached by the successor of a worker that died while publishing."""
 

@@ -34,19 +34,26 @@ class SyncPublisher(BatchPublisher):
     """Publishes the batches of a table in ``f``; every batch advances the origin of the table."""
 
     def _publish(
-        self, written: Sequence[Written], end_lsn: LSN, store_also: StoreInSameTransaction
+        self,
+        written: Sequence[Written],
+        end_lsn: LSN,
+        store_also: StoreInSameTransaction,
+        *,
+        waits: bool,
     ) -> list[Written]:
+        del waits  # a sync worker always waits
         rel = written[0].table.rel
         check_attempt_and_publisher(self._store, self._sub, rel)
         published = list(self.publish_lake_table(written))
         failpoints.reach("tablesync.batch_published")
+        store_more = store_also(published)
         durable = self._dest.make_durable(idents_of(written))
         with self._store.transaction():
             store_durable(self._store, durable)
             check_attempt_and_publisher(self._store, self._sub, rel)
             self._store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=end_lsn)
             self._store.origin_advance(self._origin, end_lsn, published[-1].position)
-            store_also(published)
+            store_more()
         return published
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
@@ -91,4 +98,4 @@ class SyncWriter(LakeWriter):
         """
         self._batches.origin = origin_name(rel.srsubid)
         self.open(rel)
-        self.publish(self.write({rel.srrelid: []}, s_lsn), s_lsn, lambda _: store_also())
+        self.publish(self.write({rel.srrelid: []}, s_lsn), s_lsn, lambda _: store_also)

@@ -7,6 +7,9 @@ The order makes a batch safe::
     every file of the tables is on the disk
     origin and per-table positions are stored, the list is cleared
 
+With ``synchronous_commit = off`` a thread takes the last two steps (``BackgroundSync``), and the
+worker goes on with the next batch.
+
 A worker killed in between leaves the list. From the list the successor knows the tables to fence
 before reading positions (``workers.tables.after_crash``).
 
@@ -18,7 +21,7 @@ staged segments: the caller applies the transaction again (``MainMoved``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
@@ -28,7 +31,9 @@ from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.limits import PUBLISH_ATTEMPTS, SHARED_TABLE_ATTEMPTS
 from workers.lake.destination import Destination
+from workers.lake.table import LakeIdent
 from workers.process import failpoints
+from workers.tables.background_sync import BackgroundSync, PublishedBatch
 from workers.tables.parallel import wait_for_all
 from workers.tables.shared_tables import error_main_keeps_moving
 from workers.tables.write_batch import BatchWriter
@@ -44,8 +49,9 @@ OnPublished = Callable[[Written], None]
 """Called for every table of a batch, once the batch is published and the positions are stored."""
 
 
-def store_nothing(_: Sequence[Written]) -> None:
+def store_nothing(_: Sequence[Written]) -> Callable[[], None]:
     """Store nothing else with a batch."""
+    return lambda: None
 
 
 class MainMoved(SerializationFailure):
@@ -68,8 +74,11 @@ class BatchPublisher:
         *,
         origin: str,
         on_published: OnPublished,
+        wake: Callable[[], None],
     ) -> None:
-        """``origin``: the replication origin moved by a published batch."""
+        """``origin``: the replication origin moved by a published batch. ``wake``: the call when
+        ``background`` has stored batches or failed."""
+        self.background = BackgroundSync(self._store_behind, wake)
         self._batches = batches
         self._dest = dest
         self._store = store
@@ -83,14 +92,17 @@ class BatchPublisher:
         written: Sequence[Written],
         end_lsn: LSN,
         store_also: StoreInSameTransaction = store_nothing,
+        *,
+        waits: bool = True,
     ) -> None:
         """Make a batch visible, table by table, then store the position of the subscription.
 
-        ``store_also`` stores more in the same catalog transaction.
+        ``store_also`` stores more in the same catalog transaction. Unless the worker ``waits``,
+        ``background`` stores the position.
         """
         try:
             try:
-                published = self._publish(written, end_lsn, store_also)
+                published = self._publish(written, end_lsn, store_also, waits=waits)
             except BaseException:
                 for each in written:
                     each.work.discard()
@@ -102,8 +114,17 @@ class BatchPublisher:
             self._on_published(each)
 
     def _publish(
-        self, written: Sequence[Written], end_lsn: LSN, store_also: StoreInSameTransaction
+        self,
+        written: Sequence[Written],
+        end_lsn: LSN,
+        store_also: StoreInSameTransaction,
+        *,
+        waits: bool,
     ) -> list[Written]:
+        if waits:
+            self.background.wait_until_stored()
+        else:
+            self.background.wait_for_room()
         relids = [each.table.rel.srrelid for each in written]
         failpoints.reach("apply.branches_written")
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
@@ -114,18 +135,41 @@ class BatchPublisher:
         )
         published = [each for unit in parts for each in unit]
         failpoints.reach("apply.all_tables_published")
-        durable = self._dest.make_durable(idents_of(written))
+        batch = PublishedBatch(
+            relids, idents_of(written), end_lsn, published[-1].position, store_also(published)
+        )
+        if waits:
+            self._store_positions([batch], self._make_durable([batch]))
+        else:
+            self.background.put(batch)
+        return published
+
+    def _store_behind(self, batches: Sequence[PublishedBatch]) -> None:
+        failpoints.reach("apply.background_begun")
+        durable = self._make_durable(batches)
+        failpoints.reach("apply.background_synced")
+        self._store_positions(batches, durable)
+
+    def _make_durable(self, batches: Sequence[PublishedBatch]) -> Mapping[LakeIdent, str]:
+        return self._dest.make_durable(
+            list(dict.fromkeys(ident for each in batches for ident in each.idents))
+        )
+
+    def _store_positions(
+        self, batches: Sequence[PublishedBatch], durable: Mapping[LakeIdent, str]
+    ) -> None:
+        """Store the positions of batches that are on the disk, in one transaction."""
         with self._store.transaction():
             store_durable(self._store, durable)
-            for relid in relids:
-                # The table may have left the subscription meanwhile.
-                if self._store.rel(self._sub.oid, relid) is not None:
-                    self._store.update_rel(self._sub.oid, relid, lake_lsn=end_lsn)
-            self._store.origin_advance(self._origin, end_lsn, published[-1].position)
-            self._store.clear_in_flight(self._sub.oid, relids)
-            store_also(published)
+            for each in batches:
+                for relid in each.relids:
+                    # The table may have left the subscription meanwhile.
+                    if self._store.rel(self._sub.oid, relid) is not None:
+                        self._store.update_rel(self._sub.oid, relid, lake_lsn=each.end_lsn)
+                self._store.origin_advance(self._origin, each.end_lsn, each.position)
+                self._store.clear_in_flight(self._sub.oid, each.relids, each.end_lsn)
+                each.store_also()
         failpoints.reach("apply.origin_advanced")
-        return published
 
     def publish_lake_table(self, unit: Sequence[Written]) -> Sequence[Written]:
         """Publish one lake table. ``unit`` is the table's part of the batch.

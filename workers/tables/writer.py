@@ -8,7 +8,9 @@ A batch reaches readers in exactly the following order::
     every file of the tables is on the disk
     origin and per-table positions are stored, the list is cleared
 
-The order of the last two lines keeps a stored or confirmed position over a power cut.
+The order of the last two lines keeps a stored or confirmed position over a power cut. With
+``synchronous_commit = off`` a thread takes these two steps while the next batch is written
+(``workers.tables.background_sync``); ``publish`` does not wait, ``wait_until_stored`` does.
 
 Thus an error in a table stops a transaction before any table shows the transaction, and after a
 crash the successor knows the tables with an open outcome. A branch is never used again after an
@@ -25,7 +27,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, RequiredProcessGone
@@ -63,9 +65,11 @@ class LakeWriter:
         locks: TableLocks | None = None,
         maintenance: Maintenance | None = None,
         publisher: type[BatchPublisher] = BatchPublisher,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """``relid`` is a sync worker's table, 0 in the apply worker. ``locks`` are the turns at
-        shared tables. ``publisher``: the class to publish a batch and store positions."""
+        shared tables. ``publisher``: the class to publish a batch and store positions. ``wake`` is
+        called when the thread of ``synchronous_commit = off`` has stored batches or failed."""
         self.maintenance = maintenance or Maintenance(dest)
         self._dest = dest
         self._store = store
@@ -93,7 +97,9 @@ class LakeWriter:
             self._threads,
             origin=origin,
             on_published=self._on_published,
+            wake=wake,
         )
+        self._background = self._publisher.background
 
     def settle_in_flight(self) -> None:
         """Fence every table a dead worker was publishing, so that positions can be read."""
@@ -164,6 +170,7 @@ class LakeWriter:
 
     def settle_again(self) -> None:
         """Fence the tables of a batch that was not published everywhere, and read them again."""
+        self.wait_until_stored()
         relids = [relid for relid, _ in self._store.in_flight(self._sub.oid)]
         self.settle_in_flight()
         for relid in relids:
@@ -178,12 +185,36 @@ class LakeWriter:
         written: Sequence[Written],
         end_lsn: LSN,
         store_also: StoreInSameTransaction = store_nothing,
+        *,
+        waits: bool = True,
     ) -> None:
         """Make a batch visible, table by table, then store how far the subscription is.
 
-        ``store_also`` stores more in the same catalog transaction.
+        ``store_also`` stores more in the same catalog transaction. Unless the worker ``waits``, a
+        thread stores the position later.
         """
-        self._publisher.publish(written, end_lsn, store_also)
+        self._publisher.publish(written, end_lsn, store_also, waits=waits)
+
+    # -- published batches that a thread stores (synchronous_commit = off) ----------------------
+
+    def wait_until_stored(self) -> None:
+        """Wait until the positions of all published batches are stored; raise the thread's error.
+
+        Returns at once if the worker waited for each batch.
+        """
+        self._background.wait_until_stored()
+
+    def when_stored(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once the positions of all published batches are stored, perhaps now."""
+        self._background.when_stored(then)
+
+    def raise_if_failed(self) -> None:
+        """Raise the error with which the thread ended."""
+        self._background.raise_if_failed()
+
+    def end_storing(self) -> None:
+        """Let the thread store what is published, and end; raises no error."""
+        self._background.end()
 
     # -- maintenance --------------------------------------------------------------------------
 
@@ -237,4 +268,5 @@ class LakeWriter:
 
     def close(self) -> None:
         """End the threads; running calls are finished first."""
+        self._background.end()
         self._threads.shutdown(wait=True)

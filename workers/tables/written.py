@@ -40,9 +40,9 @@ class Written:
         return f"snapshot {self.snapshot_id} of {self.table.lake.ident}"
 
 
-StoreInSameTransaction = Callable[[Sequence[Written]], None]
-"""Stores more in the catalog transaction that stores a published batch's positions. Called with the
-published tables."""
+StoreInSameTransaction = Callable[[Sequence[Written]], Callable[[], None]]
+"""Called with the published tables, before the staged rows are discarded. Returns the call that
+stores more in the catalog transaction of the batch's positions."""
 
 
 def by_lake_table(

@@ -133,7 +133,7 @@ def test_a_password_that_was_not_stored_leaves_no_file(
     world: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def somebody_else_is_faster(sub: Subscription, *args: Any) -> None:
-        world.store.update_subscription(sub.oid, subsynccommit="on")
+        world.store.update_subscription(sub.oid, subsynccommit="off")
         store(sub, *args)
 
     store = alter._store_and_reload

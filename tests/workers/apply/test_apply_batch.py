@@ -278,7 +278,7 @@ def test_a_change_that_starts_the_worker_again(world: Subscribed, column: str, v
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("subsynccommit", "on"),
+        ("subsynccommit", "off"),
         ("subdisableonerr", True),
         ("subrunasowner", True),
         ("subskiplsn", LSN(7)),

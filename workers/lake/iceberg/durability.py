@@ -52,9 +52,11 @@ class Durability:
         # The pointers come first: what they name is on the disk afterwards, a later commit may not.
         locations = {} if self._pointers is None else self._pointers.of(idents)
         with self._lock:
-            for ident in idents:
-                self._open.pop(ident, None)
+            found = {ident: self._open[ident] for ident in idents}
         make_durable(dict.fromkeys(folder for ident in idents for folder in self._where(ident)))
+        with self._lock:
+            # Commits that another thread made meanwhile stay open.
+            self._open.subtract(found)
         return locations
 
     def _where(self, ident: LakeIdent) -> tuple[str, ...]:

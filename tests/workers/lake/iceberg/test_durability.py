@@ -80,6 +80,26 @@ def test_many_open_commits_are_synchronised(tmp_path: Path, synchronised: list[i
     assert len(synchronised) == 2
 
 
+def test_commits_during_a_synchronisation_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread goes on meanwhile. Nobody knows what of its commits is on the disk."""
+    calls: list[int] = []
+    found = durability(Described(str(tmp_path)))
+
+    def synchronise(_: FileSystem) -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            found.committed(IDENT, OPEN_COMMITS - 1)
+
+    monkeypatch.setattr(FileSystem, "synchronise", synchronise)
+    found.committed(IDENT, 1)
+    found.make_durable([IDENT])
+    assert len(calls) == 1
+    found.committed(IDENT, 2)
+    assert len(calls) == 2
+
+
 def test_the_metadata_file_is_the_one_before_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
