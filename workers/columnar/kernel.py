@@ -2,13 +2,20 @@
 
 Numba notices a change in a kernel's file, but not a change in a kernel that the kernel calls. The
 cache therefore lies in a folder named after all sources of this package: no process ever runs a
-kernel of another version. Without a writable folder each process compiles the kernels.
+kernel of another version. The folder lies beside the compiled Python of this package. Where an
+installation cannot be written to, as in an image, the folder lies in the user's cache, and begins
+as a copy of what the installation has: Numba reads no cache that it could not write to. Without any
+writable folder each process compiles the kernels.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -28,8 +35,33 @@ def _digest() -> str:
 _HERE: Final = Path(__file__).parent
 DIGEST: Final = _digest()
 """The version of the kernels: processes with equal digests run equal kernels."""
-_FOLDER: Final = str(_HERE / "__pycache__" / f"kernels-{DIGEST}")
-"""The cache lies beside the compiled Python of this package."""
+
+
+def _folder(installed: Path, of_user: Path) -> Path:
+    """The folder for the cache: where pgsub is installed, else the user's, with the same files."""
+    existing = next(each for each in (installed, *installed.parents) if each.exists())
+    if os.access(existing, os.W_OK):
+        return installed
+    if installed.is_dir() and not of_user.exists():
+        # Another process may do the same: the copy that is renamed first stays.
+        partial = of_user.with_name(f"{of_user.name}.{secrets.token_hex(4)}")
+        with suppress(OSError):
+            shutil.copytree(installed, partial)
+            partial.rename(of_user)
+        shutil.rmtree(partial, ignore_errors=True)
+    return of_user
+
+
+def _user_cache() -> Path:
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home
+        home = Path("/nonexistent")
+    return home / "pgsub"
+
+
+_NAME: Final = f"kernels-{DIGEST}"
+_FOLDER: Final = str(_folder(_HERE / "__pycache__" / _NAME, _user_cache() / _NAME))
 
 
 def kept() -> bool:

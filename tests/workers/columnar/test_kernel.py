@@ -50,6 +50,28 @@ def test_they_are_kept_once_they_were_compiled(
     assert home.kept()
 
 
+def test_an_installation_that_cannot_be_written_to_lends_its_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed, of_user = tmp_path / "lib" / "kernels-1", tmp_path / "cache" / "kernels-1"
+    assert home._folder(installed, of_user) == installed, "a folder of ours"
+    monkeypatch.setattr(
+        "os.access", lambda path, _mode: tmp_path / "lib" not in (path, path.parent)
+    )
+    installed.mkdir(parents=True)
+    assert home._folder(installed, of_user) == of_user
+    assert not list(installed.iterdir())
+    of_user.rmdir()
+    (installed / "fold.nbi").write_text("compiled")
+    assert home._folder(installed, of_user) == of_user
+    (installed / "fold.nbi").write_text("later")
+    assert home._folder(installed, of_user) == of_user
+    assert [(each.name, each.read_text()) for each in of_user.iterdir()] == [
+        ("fold.nbi", "compiled")
+    ]
+    assert [each.name for each in of_user.parent.iterdir()] == ["kernels-1"]
+
+
 def test_kernels_run_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**how: Any) -> Any:
         if how.get("cache"):
