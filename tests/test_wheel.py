@@ -91,7 +91,7 @@ def test_jars_travel_to_a_machine_without_a_network(installed: Installed) -> Non
         text=True,
         check=True,
     )
-    assert f"in {usb}" in checkout.stdout
+    assert f"pgsub fetch --from {usb}" in checkout.stdout
     fetched = installed.run("fetch", "--from", str(usb), **NO_NETWORK)
     assert fetched.returncode == 0, fetched.stderr
     assert [line.split(":")[0] for line in fetched.stdout.splitlines()] == [

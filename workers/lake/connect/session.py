@@ -301,6 +301,9 @@ def channel_builder(url: str) -> Any:
     A call may run for hours, but a frozen server or a vanished machine is found in minutes: gRPC
     tests a silent connection during a call. Without a call gRPC does not test the connection,
     because Spark's server does not permit the test.
+
+    A server on this machine is never reached through the proxy of ``http_proxy``, which gRPC would
+    ask even for ``localhost``.
     """
     options = [
         ("grpc.enable_retries", 0),
@@ -310,6 +313,8 @@ def channel_builder(url: str) -> Any:
         ("grpc.http2.max_pings_without_data", 0),
     ]
     builder = DefaultChannelBuilder(url, options)
+    if builder.host in ("localhost", "127.0.0.1", "[::1]"):
+        builder.setChannelOption("grpc.enable_http_proxy", 0)
     builder._params.pop(GATEWAY, None)
     token = builder._params.pop("token", None)
     if token is not None:

@@ -13,7 +13,7 @@ from pyspark.sql.connect.proto import relations_pb2
 from catalog.errcodes import ReplicationError, RequiredProcessGone
 from tests.fix_lake import Lake
 from workers.lake.connect import session
-from workers.lake.connect.session import LakeSession, _rows_of
+from workers.lake.connect.session import LakeSession, _rows_of, channel_builder
 
 
 def relation(data: bytes) -> object:
@@ -52,6 +52,25 @@ def test_what_a_server_does_not_let_us_set_is_an_error(lake_server: Lake) -> Non
         made.query("SELECT 1", "reading")
     assert error.value.detail == "CANNOT_MODIFY_STATIC_CONFIG."
     made.close()
+
+
+def test_a_server_on_this_machine_is_not_reached_through_a_proxy(
+    lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables are those of a machine whose way to the world is a proxy."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("no_grpc_proxy", raising=False)
+    opened = LakeSession(lake_server.url, "proxied", str(uuid.uuid4()))
+    assert opened.query("SELECT 1 AS one", "asking").to_pylist() == [{"one": 1}]
+    opened.close()
+
+
+def test_a_server_elsewhere_may_be_reached_through_a_proxy() -> None:
+    asked = ("grpc.enable_http_proxy", 0)
+    assert asked not in channel_builder("sc://spark.example:15002")._channel_options
+    assert asked in channel_builder("sc://localhost:15002")._channel_options
 
 
 def test_a_frozen_server_is_given_up_during_a_call(
