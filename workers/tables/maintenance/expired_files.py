@@ -57,7 +57,8 @@ class FileRemoval:
         self._run_in_background = run_in_background
         self._now = now
         self._monotonic = monotonic
-        self._looked = monotonic()
+        # At once: a worker that lives less than a poll would never remove a file.
+        self._looked = monotonic() - FILE_REMOVAL_POLL_SECONDS
         self._removal: tuple[ExpiredFiles, Future[Outcome]] | None = None
         self._failed: set[int] = set()
 

@@ -105,6 +105,13 @@ def test_a_killed_worker_s_lists_are_its_successor_s(worker: Worker) -> None:
     assert worker.turn(FILE_REMOVAL_POLL_SECONDS) == [("a", ["1"])]
 
 
+def test_a_worker_that_lives_for_seconds_removes_files_too(worker: Worker) -> None:
+    worker.removal.list_files(A, "uuid", ["1"])
+    worker.now += HOUR
+    worker.start()
+    assert worker.turn(FILE_REMOVAL_POLL_SECONDS / 2) == [("a", ["1"])]
+
+
 def test_a_file_on_a_younger_list_of_the_table_waits_for_that_one(worker: Worker) -> None:
     """The first expiry died before its commit; what it listed was read until the second."""
     worker.removal.list_files(A, "uuid", ["1", "2"])
