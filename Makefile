@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-cluster test-install wheel test-full unit conformance lint chaos soak bench bench-long bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-install wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ test-cluster: setup ## copy and stream on a Spark standalone cluster, by a share
 	$(PYTEST) -m cluster $(TESTS)
 
 unit: setup ## the tests that start no server
-	$(PYTEST) -m "not postgres and not spark and not crash and not cluster" $(TESTS)
+	$(PYTEST) -m "not postgres and not spark and not crash and not long and not cluster" $(TESTS)
 
 test-install: setup ## the wheel in an environment of its own: fetch, demo, no network
 	$(PYTEST) -n 0 -m install $(TESTS)
@@ -73,6 +73,9 @@ chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=
 soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200 FORMAT=2)
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200) --format-version $(or $(FORMAT),2)
 	$(BIN)/python -P docs/make_scaling.py
+
+soak-quiet: setup ## steady load and sessions that come and go on one lake server, no kill, and what grows (MINUTES=60 SESSIONS=2000)
+	PYTHONPATH=. $(BIN)/python -P -m tests.soak.quiet --minutes $(or $(MINUTES),60) --sessions $(or $(SESSIONS),2000)
 
 bench: setup ## measure beside PostgreSQL's own subscriber (15 minutes; CASE=name SCALE=1); renews docs/performance.md
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --only "$(CASE)" --scale $(or $(SCALE),1)

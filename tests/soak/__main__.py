@@ -11,22 +11,16 @@ is warm. Exit status 1 if one grew, or a row is wrong.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 
-from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.crash.family import Family
-from tests.fix_publisher import Database, new_database
-from tests.soak.meter import Sample, growth, not_flat
-from tests.soak.run import NAME, STATEMENTS, soak
-from tests.waiting import wait_until
+from tests.soak.meter import Sample, growth, not_flat, tell, write
+from tests.soak.run import soak
+from tests.soak.servers import servers
 
 
 def plot(samples: Sequence[Sample], file: Path) -> None:
@@ -45,26 +39,6 @@ def plot(samples: Sequence[Sample], file: Path) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
-@contextmanager
-def _servers(format_version: int) -> Iterator[tuple[Family, Database]]:
-    with (
-        tempfile.TemporaryDirectory(prefix="pgsub-soak-") as scratch,
-        EmbeddedPublisher(18) as publisher,
-    ):
-        database = new_database(publisher, NAME)
-        database.run(*STATEMENTS)
-        family = Family(
-            Path(scratch) / "data", settings={"file_grace": "1min"}, format_version=format_version
-        )
-        family.start()
-        try:
-            family.create(NAME, database.dsn, [NAME])
-            wait_until(lambda: set(family.states(NAME).values()) == {"r"}, 120, family.log_tail)
-            yield family, database
-        finally:
-            family.pgsub.stop()
-
-
 def main() -> int:
     """Run it, write ``soak.csv`` and ``soak.svg``, and say what grew."""
     parser = argparse.ArgumentParser(prog="make soak")
@@ -74,7 +48,7 @@ def main() -> int:
     parser.add_argument("--format-version", type=int, choices=(2, 3), default=2)
     parser.add_argument("--folder", type=Path, default=Path("docs"))
     options = parser.parse_args()
-    with _servers(options.format_version) as (family, database):
+    with servers(options.format_version) as (family, database):
         samples, _ = soak(
             family,
             database,
@@ -83,16 +57,11 @@ def main() -> int:
             kill_every=options.kill_every,
         )
     stem = "soak" if options.format_version == 2 else "soak_v3"
-    with (options.folder / f"{stem}.csv").open("w") as file:
-        writer = csv.DictWriter(file, fieldnames=list(samples[0]))
-        writer.writeheader()
-        writer.writerows({k: round(v, 2) for k, v in sample.items()} for sample in samples)
+    write(samples, options.folder / f"{stem}.csv")
     plot(samples, options.folder / f"{stem}.svg")
     found = growth(samples)
-    for name, (early, late) in found.items():
-        print(f"{name:16} {early:10.1f} → {late:10.1f}")
     grown = not_flat(found)
-    print(f"grown: {', '.join(grown)}" if grown else "all flat")
+    tell(found, grown)
     return 1 if grown else 0
 
 

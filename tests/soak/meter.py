@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -112,10 +113,29 @@ def growth(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     return {name: (median(name, 1 / 6, 2 / 6), median(name, 5 / 6, 1)) for name in measures}
 
 
-def not_flat(found: dict[str, tuple[float, float]]) -> list[str]:
+def not_flat(
+    found: Mapping[str, tuple[float, float]],
+    flat: Mapping[str, float] = FLAT,
+    near_zero: Mapping[str, float] = NEAR_ZERO,
+) -> list[str]:
     """The measures that grew more than they may."""
     return [
         name
-        for name, most in FLAT.items()
-        if found[name][1] > max(most * found[name][0], NEAR_ZERO.get(name, 0.0))
+        for name, most in flat.items()
+        if found[name][1] > max(most * found[name][0], near_zero.get(name, 0.0))
     ]
+
+
+def write(samples: Sequence[Sample], file: Path) -> None:
+    """The samples as CSV."""
+    with file.open("w") as opened:
+        writer = csv.DictWriter(opened, fieldnames=list(samples[0]))
+        writer.writeheader()
+        writer.writerows({k: round(v, 2) for k, v in sample.items()} for sample in samples)
+
+
+def tell(found: Mapping[str, tuple[float, float]], grown: Sequence[str]) -> None:
+    """Print each measure early and late, and what grew."""
+    for name, (early, late) in found.items():
+        print(f"{name:16} {early:10.1f} → {late:10.1f}")
+    print(f"grown: {', '.join(grown)}" if grown else "all flat")
