@@ -33,7 +33,9 @@ class Durability:
         self._pointers = None if catalog_file is None else CatalogPointers(catalog_file)
         self._lock = threading.Lock()
         self._folders: dict[LakeIdent, tuple[str, ...]] = {}
-        self._open: Counter[LakeIdent] = Counter()
+        # Both only grow: of two threads that synchronise at once, neither counts a commit twice.
+        self._committed: Counter[LakeIdent] = Counter()
+        self._durable: Counter[LakeIdent] = Counter()
 
     def read(self, ident: LakeIdent, state: TableState) -> None:
         """Note the folders of a table that was read."""
@@ -42,8 +44,8 @@ class Durability:
     def committed(self, ident: LakeIdent, commits: int) -> None:
         """Count commits to a table; too many open commits are made durable."""
         with self._lock:
-            self._open[ident] += commits
-            many = self._open[ident] > OPEN_COMMITS
+            self._committed[ident] += commits
+            many = self._committed[ident] - self._durable[ident] > OPEN_COMMITS
         if many:
             self.make_durable([ident])
 
@@ -52,11 +54,11 @@ class Durability:
         # The pointers come first: what they name is on the disk afterwards, a later commit may not.
         locations = {} if self._pointers is None else self._pointers.of(idents)
         with self._lock:
-            found = {ident: self._open[ident] for ident in idents}
+            seen = {ident: self._committed[ident] for ident in idents}
         make_durable(dict.fromkeys(folder for ident in idents for folder in self._where(ident)))
         with self._lock:
             # Commits that another thread made meanwhile stay open.
-            self._open.subtract(found)
+            self._durable |= seen
         return locations
 
     def _where(self, ident: LakeIdent) -> tuple[str, ...]:

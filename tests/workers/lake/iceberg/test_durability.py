@@ -100,6 +100,29 @@ def test_commits_during_a_synchronisation_stay_open(
     assert len(calls) == 2
 
 
+def test_two_synchronisations_at_once_count_each_commit_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second thread begins and ends while the first thread waits for the disk."""
+    calls: list[int] = []
+    found = durability(Described(str(tmp_path)))
+
+    def synchronise(_: FileSystem) -> None:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            found.committed(IDENT, 2)
+            found.make_durable([IDENT])
+
+    monkeypatch.setattr(FileSystem, "synchronise", synchronise)
+    found.committed(IDENT, OPEN_COMMITS - 2)
+    found.make_durable([IDENT])
+    assert len(calls) == 2
+    found.committed(IDENT, OPEN_COMMITS)
+    assert len(calls) == 2
+    found.committed(IDENT, 1)
+    assert len(calls) == 3
+
+
 def test_the_metadata_file_is_the_one_before_the_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
