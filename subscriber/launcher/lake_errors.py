@@ -7,6 +7,13 @@ subscription with workers has had errors of the lake for ``LAKE_ERRORS_SECONDS``
 the server is replaced. A full disk is no reason: a new server finds the disk as full. If only some
 subscriptions or tables fail, the cause lies in them, and the server stays.
 
+Nothing is decided while a failing worker runs, or while any sync worker copies a table or catches
+up. A copy of hours beside an apply worker that fails for a lost file shows that the server works,
+and would never end if the server were replaced under the copy. A copy holds a useless server up
+only until the copy meets the error too. Only a running apply worker starts further sync workers,
+and a failing apply worker waits between two attempts. A sync worker that waits for its apply worker
+counts for nothing: the wait may be for ever.
+
 A lasting cause, say a lost file of the only table, looks the same. So ``LakeChild.replace`` spares
 a young server, and the age doubles with each replacement, up to an hour. A trace::
 
@@ -25,7 +32,7 @@ from catalog.last_error import LastError
 from catalog.remedies import LAKE_FAILED, LAKE_STORAGE_FAILED
 from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import LAKE_ERRORS_POLL_SECONDS, LAKE_ERRORS_SECONDS
-from workers.process.worker_slots import is_wanted
+from workers.process.worker_slots import LogicalRepWorker, is_wanted
 
 Place = tuple[int, int]
 """A subscription's oid, and the relid of a table; 0 for the apply worker."""
@@ -62,11 +69,13 @@ class LakeErrors:
         self._since: float | None = None
         self._next_look = 0.0
 
-    def poll(self, now: float, lake_pid: int | None, running: Collection[Place]) -> str | None:
+    def poll(
+        self, now: float, lake_pid: int | None, workers: Collection[LogicalRepWorker]
+    ) -> str | None:
         """The reason to replace the server; None without. Raises an error of the catalog.
 
-        ``running`` are the workers. A worker that runs after an error may be about to succeed, and
-        a batch may take longer than the time here. So nothing is decided while a failing one runs.
+        ``workers`` are those that run. A worker that runs after an error may be about to succeed,
+        and a batch may take longer than the time here. A copy may take hours.
         """
         if lake_pid != self._lake_pid:
             self._lake_pid, self._since = lake_pid, None
@@ -80,7 +89,9 @@ class LakeErrors:
             return None
         if self._since is None:
             self._since = now
-        if now - self._since < LAKE_ERRORS_SECONDS or not failing.isdisjoint(running):
+        if now - self._since < LAKE_ERRORS_SECONDS:
+            return None
+        if any(each.is_filling or (each.subid, each.relid) in failing for each in workers):
             return None
         return f"every subscription has failed with its errors for {now - self._since:.0f} s"
 

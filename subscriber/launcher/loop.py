@@ -244,8 +244,7 @@ class LauncherLoop:
     def _lake_errors(self, now: float) -> str | None:
         """The reason to replace a server that fails every subscription; None without."""
         with suppress(ReplicationError):  # of the catalog, say of a full disk
-            running = {(row.subid, row.relid) for row in self.workers.slots.rows()}
-            return self._errors_of_lake.poll(now, self._lake.pid, running)
+            return self._errors_of_lake.poll(now, self._lake.pid, self.workers.slots.rows())
         return None
 
     def _pause_workers(self, *, paused: bool) -> None:

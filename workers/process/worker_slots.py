@@ -87,6 +87,13 @@ class LogicalRepWorker:
         """Is the worker a sync worker inside a copy?"""
         return self.type is WorkerType.TABLESYNC and self.relstate in (None, SubRelState.DATASYNC)
 
+    @property
+    def is_filling(self) -> bool:
+        """Does the worker copy a table, or catch up behind its copy?"""
+        return self.is_copying or (
+            self.type is WorkerType.TABLESYNC and self.relstate == SubRelState.CATCHUP
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The row for the launcher's socket, with LSNs as ``X/X`` text."""
         row = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -15,6 +15,7 @@ from catalog.store_sqlite import CatalogStore
 from subscriber.launcher.lake_errors import LakeErrors, failing_places
 from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
+from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 LAKE = 812
 
@@ -60,8 +61,13 @@ def subscribed(store: CatalogStore, name: str) -> int:
     return oid
 
 
-def polled(watch: LakeErrors, now: float, running: set[tuple[int, int]] | None = None) -> bool:
-    return watch.poll(now, LAKE, running or set()) is not None
+def worker(subid: int, relid: int = 0, relstate: str | None = None) -> LogicalRepWorker:
+    kind = WorkerType.TABLESYNC if relid else WorkerType.APPLY
+    return LogicalRepWorker(0, 1, kind, subid, relid, relstate=relstate)
+
+
+def polled(watch: LakeErrors, now: float, *workers: LogicalRepWorker) -> bool:
+    return watch.poll(now, LAKE, workers) is not None
 
 
 def test_the_errors_have_to_last(store: CatalogStore) -> None:
@@ -72,9 +78,7 @@ def test_the_errors_have_to_last(store: CatalogStore) -> None:
     store.put_last_error(failed(b))
     assert not polled(watch, 20)
     assert not polled(watch, 310)
-    assert watch.poll(320, LAKE, set()) == (
-        "every subscription has failed with its errors for 300 s"
-    )
+    assert watch.poll(320, LAKE, ()) == ("every subscription has failed with its errors for 300 s")
     store.forget_last_error(b, 0)
     assert not polled(watch, 340)
     store.put_last_error(failed(b))
@@ -90,18 +94,51 @@ def test_a_worker_that_runs_may_be_about_to_succeed(store: CatalogStore) -> None
     a = subscribed(store, "a")
     store.put_last_error(failed(a))
     assert not polled(watch, 0)
-    assert not polled(watch, 600, {(a, 0)})
-    assert polled(watch, 620, {(a, 7)}), "of another table"
+    assert not polled(watch, 600, worker(a))
+    assert polled(watch, 620)
+
+
+@pytest.mark.parametrize("relstate", [None, SubRelState.DATASYNC, SubRelState.CATCHUP])
+def test_a_copy_beside_a_failing_apply_worker_goes_on(
+    store: CatalogStore, relstate: str | None
+) -> None:
+    """The apply worker fails for a lost file of one table; another table is copied for hours."""
+    watch = LakeErrors(store)
+    a = subscribed(store, "a")
+    store.put_last_error(failed(a))
+    for now in (0, 320, 7200):
+        assert not polled(watch, now, worker(a, 7, relstate))
+    assert polled(watch, 7220), "the copy has ended"
+
+
+@pytest.mark.parametrize("relstate", [SubRelState.SYNCWAIT, SubRelState.SYNCDONE])
+def test_a_sync_worker_that_waits_shows_nothing(store: CatalogStore, relstate: str) -> None:
+    """It would wait for the failing apply worker for ever."""
+    watch = LakeErrors(store)
+    a = subscribed(store, "a")
+    store.put_last_error(failed(a))
+    assert not polled(watch, 0, worker(a, 7, relstate))
+    assert polled(watch, 320, worker(a, 7, relstate))
+
+
+def test_an_idle_apply_worker_beside_failing_copies_shows_nothing(store: CatalogStore) -> None:
+    watch = LakeErrors(store)
+    a = subscribed(store, "a")
+    (rel,) = store.rels(a)
+    store.put_last_error(failed(a, rel.srrelid))
+    assert not polled(watch, 0, worker(a))
+    assert not polled(watch, 310, worker(a), worker(a, rel.srrelid, SubRelState.DATASYNC))
+    assert polled(watch, 320, worker(a))
 
 
 def test_a_new_server_has_its_own_time(store: CatalogStore) -> None:
     watch = LakeErrors(store)
     store.put_last_error(failed(subscribed(store, "a")))
     assert not polled(watch, 0)
-    assert watch.poll(400, None, set()) is None
-    assert watch.poll(500, LAKE + 1, set()) is None
-    assert watch.poll(790, LAKE + 1, set()) is None
-    assert watch.poll(800, LAKE + 1, set()) is not None
+    assert watch.poll(400, None, ()) is None
+    assert watch.poll(500, LAKE + 1, ()) is None
+    assert watch.poll(790, LAKE + 1, ()) is None
+    assert watch.poll(800, LAKE + 1, ()) is not None
 
 
 def test_the_launcher_replaces_the_server_and_the_workers_try_at_once(family: Family) -> None:
