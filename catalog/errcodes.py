@@ -168,6 +168,10 @@ class ObjectNotInPrerequisiteState(ReplicationError):
     sqlstate = OBJECT_NOT_IN_PREREQUISITE_STATE
 
 
+class ServerUnfit(ObjectNotInPrerequisiteState):
+    """The lake server lacks something that every table needs: no table is at fault."""
+
+
 class ReplicationGap(ObjectNotInPrerequisiteState):
     """The publisher no longer has the changes after the subscription's position.
 

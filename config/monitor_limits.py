@@ -76,3 +76,8 @@ PASSWORD_COMMAND_SECONDS: Final = 30.0
 PASSWORD_REFRESH_SECONDS: Final = 300.0
 """Time between two runs of a password_command without a ttl while Spark's tasks copy a table: the
 shortest tokens of clouds live for 15 minutes."""
+
+# -- suspended tables ------------------------------------------------------------------------------
+
+MISSING_TABLE_LOOKS: Final = 10
+"""Other tables that are looked for when a lake table is missing: a wrong catalog has none."""

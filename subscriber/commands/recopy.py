@@ -24,7 +24,8 @@ step no row has a position, and every table is copied under a snapshot later tha
 
 ``pgsub resume NAME TABLE`` is the same copy for a suspended table (``on_error: suspend``). The
 table stays suspended until the copy takes over: the sync worker stores ``s`` and the end of the
-suspension in one transaction. A copy that fails suspends the table again.
+suspension in one transaction. A copy that fails suspends the table again. A table that was never
+in ``s`` since its copy failed is only tried again: state, copy id and kind of the copy stay.
 """
 
 from __future__ import annotations
@@ -40,12 +41,16 @@ from catalog.namespace import qualified_name, string_to_qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import await_workers
-from subscriber.commands.subscription_row import mark_for_recopy, must_be_ready
+from subscriber.commands.subscription_row import (
+    mark_for_recopy,
+    mark_to_try_again,
+    must_be_ready,
+)
 from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.messages import notice, warning
 from workers.process import failpoints
@@ -212,9 +217,14 @@ def resume_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
         context.notify(notice(f'no table of subscription "{name}" is suspended'))
     for rel in suspended:
         context.notify(notice(_explanation(rel)))
-    waiting = [_name_of(rel) for rel in suspended if not rel.resuming]
-    if waiting:
-        recopy_tables(name, waiting, context)
+    waiting = [rel for rel in suspended if not rel.resuming]
+    if failed := [rel for rel in waiting if rel.srsubstate not in SYNCED]:
+        mark_to_try_again(sub, failed, context.store)
+        await_workers(must_be_ready(name, context), context)
+        for rel in failed:
+            context.notify(notice(f'the copy of table "{_name_of(rel)}" will be tried again'))
+    if followed := [_name_of(rel) for rel in waiting if rel.srsubstate in SYNCED]:
+        recopy_tables(name, followed, context)
 
 
 def _check_suspended(sub: Subscription, chosen: Sequence[SubscriptionRel]) -> None:
@@ -231,6 +241,8 @@ def _check_suspended(sub: Subscription, chosen: Sequence[SubscriptionRel]) -> No
 def _explanation(rel: SubscriptionRel) -> str:
     if rel.resuming:
         return f'table "{_name_of(rel)}" is being copied again already'
+    if rel.srsubstate not in SYNCED:
+        return f'table "{_name_of(rel)}" was suspended in its copy ({rel.suspend_sqlstate})'
     where = f" from {rel.suspend_lsn} on" if rel.suspend_lsn else ""
     return (
         f'table "{_name_of(rel)}" was suspended{where} ({rel.suspend_sqlstate}); readers see its '

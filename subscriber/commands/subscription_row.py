@@ -97,6 +97,21 @@ def mark_for_recopy(
     return copying
 
 
+def mark_to_try_again(
+    sub: Subscription, chosen: Sequence[SubscriptionRel], store: CatalogStore
+) -> None:
+    """Let the first copy of suspended tables be tried again; the copy keeps its kind.
+
+    State and copy id stay, so the next attempt takes back what the failed attempt published. A
+    first copy adds to the rows of an adopted lake table: replacing the rows would destroy rows
+    that only the lake has.
+    """
+    with store.transaction():
+        for rel in _present_rows(sub, chosen, store):
+            store.update_rel(sub.oid, rel.srrelid, resuming=True)
+            store.forget_last_error(sub.oid, rel.srrelid)
+
+
 def _present_rows(
     sub: Subscription, chosen: Sequence[SubscriptionRel], store: CatalogStore
 ) -> Iterator[SubscriptionRel]:

@@ -53,6 +53,7 @@ from catalog.errcodes import (
     Policy,
     ReplicationError,
     SerializationFailure,
+    UndefinedTable,
     error_context,
     policy,
 )
@@ -224,7 +225,11 @@ class Applier:
                 self.rels[name] = replace(known, lake_lsn=rel.lake_lsn)
 
     def _may_suspend(self, error: ReplicationError) -> bool:
-        return not self.own_relid and may_suspend(error, self.sub, self.default_on_error)
+        if self.own_relid or not may_suspend(error, self.sub, self.default_on_error):
+            return False
+        return not isinstance(error, UndefinedTable) or self.writer.can_read_others(
+            self.rels.values(), {rel.srrelid for rel in error.tables}
+        )
 
     def _suspend_or_raise(
         self, alone: Batch, error: ReplicationError, change: FailedChange | None = None

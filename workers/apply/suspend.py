@@ -18,8 +18,9 @@ A worker killed before the second line leaves nothing: the successor fails at 50
 killed after the second line leaves a suspended b: the successor gets 500 again and drops b's part.
 
 An error suspends only if the tables at fault are known (``ReplicationError.tables``), all of them
-say ``suspend``, and a later try cannot help. A lost connection, a full disk or a dead lake server
-suspend nothing, and neither does a bug.
+say ``suspend``, and a later try cannot help. A lost connection, a refused login, a full disk, a
+dead or unfit lake server suspend nothing, and neither does a bug. A missing lake table suspends the
+table only if another table of the subscription can be read: a wrong catalog lacks every table.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from catalog.errcodes import (
     Policy,
     ReplicationError,
     ReplicationGap,
+    ServerUnfit,
     TableRewritten,
     policy,
 )
@@ -54,6 +56,8 @@ from workers.process import log as worker_log
 log = logging.getLogger(__name__)
 
 SUSPEND: Final = "suspend"
+_REFUSED_LOGIN: Final = "28"
+"""A class of SQLSTATEs: the password or the role is at fault, never a table."""
 
 
 def blame_tables(
@@ -69,7 +73,9 @@ def may_suspend(error: ReplicationError, sub: Subscription, default: str) -> boo
     """Does an error suspend the tables at fault? ``default`` is ``default_on_error``."""
     if policy(error.code) is Policy.RETRY or error.code in (INTERNAL_ERROR, PROTOCOL_VIOLATION):
         return False
-    if isinstance(error, ReplicationGap | TableRewritten) or not error.tables:
+    if error.code.startswith(_REFUSED_LOGIN) or not error.tables:
+        return False
+    if isinstance(error, ReplicationGap | TableRewritten | ServerUnfit):
         return False
     return all(_on_error(sub, rel, default) == SUSPEND for rel in error.tables)
 
@@ -86,8 +92,8 @@ def suspend_tables(
     *,
     is_copy: bool,
     leaves: LeakedSlot | None = None,
-) -> None:
-    """Store that the tables at fault are suspended, count the error, and log.
+) -> bool:
+    """Store that the tables at fault are suspended, count the error, and log; False if none is.
 
     A table stays as it is if a command removed the table meanwhile, or had the table copied again.
     ``is_copy`` says that a sync worker failed, ``leaves`` is the slot that the worker leaves.
@@ -126,6 +132,7 @@ def suspend_tables(
             name,
             extra={"HINT": remedies.suspended(sub.subname, name)},
         )
+    return bool(stored)
 
 
 def _counters(error: ReplicationError, tables: int, *, is_copy: bool) -> dict[str, int]:

@@ -308,7 +308,13 @@ class CopyTask:
             self._run(conn, _ZERO_TIMEOUTS)
             self._run(conn, "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
             quoted = conn_literal(self.snapshot)
-            self._run(conn, f"SET TRANSACTION SNAPSHOT {quoted}")
+            try:
+                self._run(conn, f"SET TRANSACTION SNAPSHOT {quoted}")
+            except CopyTaskError as error:
+                # The connection that exported the snapshot has ended.
+                raise CopyTaskError(
+                    "08006", "lost the snapshot of a copy on the publisher", error.primary
+                ) from None
             self._run(conn, _LOCK_TIMEOUT)
             self._run(conn, statement)
             yield from _copied(conn, compiled)

@@ -52,7 +52,9 @@ def suspending(
         if not may_suspend(error, sub, process.settings.default_on_error):
             raise
         left = _permanent_slot(process, sub, rel)
-        suspend_tables(process.store, sub, error, is_copy=True, leaves=left)
+        if not suspend_tables(process.store, sub, error, is_copy=True, leaves=left):
+            # The next attempt drops a permanent slot first.
+            raise WorkerExit("the table is copied anew") from error
         with suppress(ReplicationError):  # the next attempt does the same first
             _remove_copy(process, sub, rel, dest)
         if left is not None:

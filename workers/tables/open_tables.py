@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 from catalog.errcodes import (
     InternalError,
@@ -32,8 +33,9 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions
-from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from config.monitor_limits import MISSING_TABLE_LOOKS
 from workers.lake.destination import Destination
 from workers.lake.refusals import check_not_overtaken
 from workers.lake.sources import branches_of, source_of
@@ -154,6 +156,17 @@ class OpenTables:
                 "the table out of its publication.",
             )
         return lake
+
+    def can_read_others(self, rels: Iterable[SubscriptionRel], relids: Collection[int]) -> bool:
+        """Does the lake have a followed table of ``rels`` that is not one of ``relids``?
+
+        A few tables are looked at: a catalog that lacks all of them is a wrong catalog.
+        """
+        others = (rel for rel in rels if rel.srsubstate in SYNCED and rel.srrelid not in relids)
+        return any(
+            self._dest.table(LakeIdent(rel.lake_schema, rel.lake_table)) is not None
+            for rel in islice(others, MISSING_TABLE_LOOKS)
+        )
 
     def read_again(self, rels: Iterable[SubscriptionRel]) -> None:
         """Read the lake tables again, after another writer changed one of them beside a batch.

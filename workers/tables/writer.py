@@ -141,6 +141,10 @@ class LakeWriter:
         """Forget a table that takes no more changes; the worker's branches are dropped."""
         self._tables.leave(relid)
 
+    def can_read_others(self, rels: Iterable[SubscriptionRel], relids: Collection[int]) -> bool:
+        """Does the lake have a followed table of ``rels`` that is not one of ``relids``?"""
+        return self._tables.can_read_others(rels, relids)
+
     # -- a batch ------------------------------------------------------------------------------
 
     def write(

@@ -368,7 +368,7 @@ def test_a_suspended_table_is_resumed_by_a_new_copy(world: Around) -> None:
 def test_all_suspended_tables_are_resumed_once(world: Around) -> None:
     suspend(world, "a", "c")
     resume_tables("mysub", [], world.context)
-    assert states(world) == {"a": "i*", "b": "s", "c": "d*", "d": "i"}
+    assert states(world) == {"a": "i*", "b": "s", "c": "d", "d": "i"}
     epochs = [rel(world, name).epoch for name in "ac"]
     world.notices.clear()
     resume_tables("mysub", [], world.context)
@@ -376,6 +376,27 @@ def test_all_suspended_tables_are_resumed_once(world: Around) -> None:
     assert world.said() == [
         f'NOTICE: table "public.{name}" is being copied again already' for name in "ac"
     ]
+
+
+@pytest.mark.parametrize("state", ["d", "f"])
+def test_a_first_copy_that_failed_is_tried_again_and_replaces_nothing(
+    world: Around, state: str
+) -> None:
+    """A copy that replaced would remove the rows of an adopted lake table."""
+    if state == "f":
+        store, f = world.store, SubRelState.FINISHEDCOPY
+        store.set_rel_state(row(world).oid, rel(world, "c").srrelid, f, None, Setter.TABLESYNC)
+    suspend(world, "c")
+    before = rel(world, "c")
+    resume_tables("mysub", ["public.c"], world.context)
+    now = rel(world, "c")
+    assert now == replace(before, resuming=True), "copy id and kind of the copy are the same"
+    assert (now.recopy, now.awaits_sync) == (False, True)
+    assert world.said() == [
+        'NOTICE: table "public.c" was suspended in its copy (22003)',
+        'NOTICE: the copy of table "public.c" will be tried again',
+    ]
+    assert world.events == ["take effect"]
 
 
 def test_a_refresh_of_a_suspended_table_resumes_it(world: Around) -> None:

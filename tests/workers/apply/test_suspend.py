@@ -13,7 +13,9 @@ from catalog.errcodes import (
     ProtocolViolation,
     ReplicationError,
     ReplicationGap,
+    ServerUnfit,
     TableRewritten,
+    UndefinedTable,
 )
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
@@ -211,6 +213,25 @@ def test_an_error_of_the_lake_alone_suspends_nothing(world: Subscribed) -> None:
     assert not world.rel("b").suspended
 
 
+def test_a_missing_lake_table_suspends_the_table_if_the_others_are_there(
+    world: Subscribed,
+) -> None:
+    """A wrong catalog lacks every table: then no position may move on."""
+    world.declare("a", on_error="suspend")
+    world.declare("b", on_error="suspend")
+    tables = world.lake.tables
+    there = tables.pop(LakeIdent("public", "a"))
+    del tables[LakeIdent("public", "b")]
+    with pytest.raises(UndefinedTable):
+        world.worker().apply_batch(batch(both(0)))
+    assert not world.rel("a").suspended
+    assert not world.rel("b").suspended
+    tables[LakeIdent("public", "a")] = there
+    world.worker().apply_batch(batch(both(0)))
+    assert (world.rel("a").suspended, world.rel("b").suspended) == (False, True)
+    assert keys(world, "a") == [0]
+
+
 def test_what_may_suspend(world: Subscribed) -> None:
     world.declare("b", on_error="suspend")
     a, b = world.rel("a"), world.rel("b")
@@ -228,6 +249,8 @@ def test_what_may_suspend(world: Subscribed) -> None:
     assert not answer(InternalError("x"), b)
     assert not answer(ReplicationGap("x"), b)
     assert not answer(TableRewritten("x"), b)
+    assert not answer(ServerUnfit("a jar is missing"), b)
+    assert not answer(ReplicationError("the password was changed", sqlstate="28P01"), b)
     assert not answer(ProtocolViolation("x"), b)
 
 
@@ -236,7 +259,7 @@ def test_a_table_that_a_command_took_over_meanwhile_stays_as_it_is(world: Subscr
     error = ReplicationError("x", sqlstate="22003")
     error.tables = (world.rel("b"),)
     rel = world.store.update_rel(world.sub.oid, world.rel("b").srrelid, epoch="another")
-    suspend_tables(world.store, world.sub, error, is_copy=False)
+    assert not suspend_tables(world.store, world.sub, error, is_copy=False)
     assert world.rel("b") == rel
     assert world.store.subscription_stats(world.sub.oid).suspension_count == 0
 

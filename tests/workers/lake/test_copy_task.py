@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
+from tests.fix_publisher import Database
 from workers.lake.connect.errors import as_replication_error
 from workers.lake.copy_task import CopyReader, CopyTask, CopyTaskError, conn_literal, read_copy
 
@@ -181,6 +182,18 @@ def test_a_snapshot_name_is_checked() -> None:
     assert conn_literal("00000003-0000001B-1") == "'00000003-0000001B-1'"
     with pytest.raises(CopyTaskError):
         conn_literal("x'; DROP TABLE t; --")
+
+
+def test_a_snapshot_that_is_gone_is_a_lost_connection(database: Database) -> None:
+    """The error of the publisher is one of data; no row and no table is at fault."""
+    task = CopyTask(
+        database.dsn, None, "00000003-0000001B-1", [], 1, CopyReader([("i", pa.int32())])
+    )
+    with pytest.raises(CopyTaskError) as caught:
+        list(task.copy_range("COPY (SELECT 1) TO STDOUT", False))
+    assert caught.value.sqlstate == "08006"
+    assert caught.value.detail is not None
+    assert "snapshot" in caught.value.detail
 
 
 class RecordedTask(CopyTask):

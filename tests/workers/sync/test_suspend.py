@@ -111,6 +111,6 @@ def test_a_copy_that_a_command_began_anew_is_not_suspended(synced: Synchronised)
         raise NumericValueOutOfRange("too large")
 
     synced.at_place["tablesync.range_copied"] = anew
-    with pytest.raises(WorkerExit):
+    with pytest.raises(WorkerExit, match="copied anew"):
         run(synced)
     assert not synced.rel.suspended

@@ -26,9 +26,9 @@ from catalog.errcodes import (
     SYSTEM_ERROR,
     IoError,
     LakeBroken,
-    ObjectNotInPrerequisiteState,
     ReplicationError,
     RequiredProcessGone,
+    ServerUnfit,
 )
 from config.limits import COMMIT_ATTEMPTS
 from workers.lake.copy_task import TASK_ERROR
@@ -185,7 +185,7 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         used_up = exhausted.group(1) or exhausted.group(2)
         return _broken(what, f"{used_up.capitalize()}.")
     if lacks := _LACKS.search(text) or _LACKS.search(trace):
-        return ObjectNotInPrerequisiteState(
+        return ServerUnfit(
             f"the Spark server lacks a jar that it needs while {what}",
             detail=_lacking(lacks),
             hint='Put the jars that docs/scaling.md names ("A Spark cluster") on the class'
