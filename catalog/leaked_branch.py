@@ -11,8 +11,8 @@ from catalog.sqlite_file import CatalogFile
 class LeakedBranch:
     """A lake table whose branches of a subscription could not be dropped, and the reason.
 
-    ``subuuid`` owned the table, or was a source of the shared table. ``since`` is in microseconds
-    since 1970.
+    ``subuuid`` owned the table, or was a source of the shared table. ``since`` is the last time at
+    which the table left, in microseconds since 1970.
     """
 
     lake_schema: str
@@ -35,5 +35,5 @@ class LeakedBranches(CatalogFile):
         return self._all("leaked_branches", lambda row: LeakedBranch(**dict(row)))
 
     def forget_leaked_branch(self, leak: LeakedBranch) -> None:
-        """Take a table off the list."""
+        """Take a table off the list, unless the table has left again since ``leak`` was read."""
         self._write("forget_leaked_branch", asdict(leak))

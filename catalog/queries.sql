@@ -174,7 +174,8 @@ WHERE slot_name = :slot_name AND (
 -- name: put_leaked_branch
 INSERT INTO leaked_branch
 VALUES (:lake_schema, :lake_table, :subuuid, :subname, :since, :reason)
-ON CONFLICT (lake_schema, lake_table, subuuid) DO UPDATE SET reason = excluded.reason
+ON CONFLICT (lake_schema, lake_table, subuuid)
+DO UPDATE SET since = max(since, excluded.since), reason = excluded.reason
 
 -- name: leaked_branches
 SELECT * FROM leaked_branch ORDER BY lake_schema, lake_table, subname
@@ -182,6 +183,7 @@ SELECT * FROM leaked_branch ORDER BY lake_schema, lake_table, subname
 -- name: forget_leaked_branch
 DELETE FROM leaked_branch
 WHERE lake_schema = :lake_schema AND lake_table = :lake_table AND subuuid = :subuuid
+    AND since = :since
 
 -- name: put_last_error
 INSERT OR REPLACE INTO last_error

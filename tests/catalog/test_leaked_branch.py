@@ -9,13 +9,28 @@ from catalog.leaked_branch import LeakedBranch
 from catalog.store_sqlite import CatalogStore
 
 
-def test_a_row_is_of_a_table_and_a_subscription_and_keeps_the_first_time() -> None:
+def test_a_row_is_of_a_table_and_a_subscription() -> None:
     first = LeakedBranch("public", "a", "u", "mysub", 1, "no route")
     other = replace(first, subuuid="v", subname="other")
     with closing(CatalogStore.open(":memory:")) as store:
         store.put_leaked_branch(first)
         store.put_leaked_branch(other)
-        store.put_leaked_branch(replace(first, since=9, reason="refused"))
+        store.put_leaked_branch(replace(first, reason="refused"))
         assert store.leaked_branches() == [replace(first, reason="refused"), other]
         store.forget_leaked_branch(first)
         assert store.leaked_branches() == [other]
+
+
+def test_a_table_that_left_again_stays_on_the_list() -> None:
+    """Whoever read the row before knows nothing of the branches since."""
+    first = LeakedBranch("public", "a", "u", "mysub", 1, "no route")
+    again = replace(first, since=9, reason="the command was killed")
+    with closing(CatalogStore.open(":memory:")) as store:
+        store.put_leaked_branch(first)
+        store.put_leaked_branch(again)
+        store.forget_leaked_branch(first)
+        assert store.leaked_branches() == [again]
+        store.put_leaked_branch(first)
+        assert store.leaked_branches() == [replace(first, since=9)], "another reason"
+        store.forget_leaked_branch(again)
+        assert store.leaked_branches() == []

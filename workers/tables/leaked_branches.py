@@ -13,12 +13,14 @@ worker tries again. A trace::
 ``main`` of a table that belonged to the subscription alone gets an empty snapshot first (the
 fence): no late call of a dead worker publishes a branch. In a shared table only the branches of the
 subscription go, without a fence. A table that a subscription writes again is left to its worker,
-which drops all earlier branches itself. A table that somebody else owns by now is left alone.
+which drops all earlier branches itself. A command may subscribe a listed table again meanwhile, and
+the fence or the drop would hit the new worker's batch: so the catalog is read again before each
+call that writes. A table that somebody else owns by now is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -29,7 +31,7 @@ from catalog.store_sqlite import CatalogStore
 from config.limits import FENCE_AT_ONCE_TABLES
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of_uuid, owner_of
-from workers.lake.table import SHARED, LakeIdent, LakeTable
+from workers.lake.table import BRANCH_PREFIX, SHARED, LakeIdent, LakeTable
 
 
 def drop_leaked_branches(
@@ -54,7 +56,9 @@ def drop_leaked_branches(
     except ReplicationError as error:
         refused = dict.fromkeys(leaks, error.primary)
     else:
-        refused = {} if opened is None else _drop(opened, [(each, tables[each]) for each in mine])
+        refused = (
+            {} if opened is None else _drop(store, opened, [(each, tables[each]) for each in mine])
+        )
     for leak in leaks:
         if leak in refused:
             store.put_leaked_branch(replace(leak, reason=refused[leak]))
@@ -64,42 +68,52 @@ def drop_leaked_branches(
 
 
 def _not_written_again(store: CatalogStore) -> list[LeakedBranch]:
-    """The listed tables; a table that a worker writes again is taken off the list.
-
-    The worker of a table's only subscription drops all branches of pgsub, the worker of a source
-    those of the source.
-    """
+    """The listed tables; a table that a worker writes again is taken off the list."""
     leaks = store.leaked_branches()
-    if not leaks:
-        return []
-    writers: dict[tuple[str, str], set[str]] = {}
-    for sub in store.subscriptions():
-        if sub.subcreate is not SubCreate.DROPPING:
-            for rel in store.rels(sub.oid):
-                names = {sub.subuuid, owner_of(sub, rel)}
-                writers.setdefault((rel.lake_schema, rel.lake_table), set()).update(names)
+    writers = _writers(store) if leaks else {}
     left = []
     for leak in leaks:
-        names = writers.get((leak.lake_schema, leak.lake_table), set())
-        if leak.subuuid in names or (names and SHARED not in names):
+        if _is_written_again(leak, writers):
             store.forget_leaked_branch(leak)
         else:
             left.append(leak)
     return left
 
 
+def _writers(store: CatalogStore) -> dict[LakeIdent, set[str]]:
+    """The subscriptions and the owner of each lake table that is written, as of now."""
+    writers: dict[LakeIdent, set[str]] = {}
+    for sub in store.subscriptions():
+        if sub.subcreate is not SubCreate.DROPPING:
+            for rel in store.rels(sub.oid):
+                ident = LakeIdent(rel.lake_schema, rel.lake_table)
+                writers.setdefault(ident, set()).update((sub.subuuid, owner_of(sub, rel)))
+    return writers
+
+
+def _is_written_again(leak: LeakedBranch, writers: Mapping[LakeIdent, set[str]]) -> bool:
+    """Does a worker drop the branches?
+
+    The worker of a table's only subscription drops all branches of pgsub, the worker of a source
+    those of the source.
+    """
+    names = writers.get(_ident(leak), set())
+    return leak.subuuid in names or (bool(names) and SHARED not in names)
+
+
 def _drop(
-    lake: Destination, tables: Sequence[tuple[LeakedBranch, LakeTable]]
+    store: CatalogStore, lake: Destination, tables: Sequence[tuple[LeakedBranch, LakeTable]]
 ) -> dict[LeakedBranch, str]:
     """Drop the branches; the reasons of the tables on which they stay."""
 
     def drop(leak: LeakedBranch, table: LakeTable) -> str | None:
+        shared = table.owner == SHARED
         try:
-            if table.owner == SHARED:
-                lake.drop_branches(table.ident, prefix=branches_of_uuid(leak.subuuid))
-            else:
+            if not shared and not _is_written_again(leak, _writers(store)):
                 lake.fence(table.ident)
-                lake.drop_branches(table.ident)
+            if not _is_written_again(leak, _writers(store)):
+                prefix = branches_of_uuid(leak.subuuid) if shared else BRANCH_PREFIX
+                lake.drop_branches(table.ident, prefix=prefix)
         except ReplicationError as error:
             return error.primary
         return None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from catalog.errcodes import ConnectionFailure
 from catalog.leaked_branch import LeakedBranch
 from catalog.pg_subscription import SubCreate
+from catalog.pg_subscription_rel import SubscriptionRel
 from tests.workers.subscribed import Subscribed
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import MAIN, LakeIdent, LakeTable
@@ -101,3 +103,41 @@ def test_a_table_that_is_written_again_is_left_to_its_worker(
     assert drop(world, dest) == []
     assert (OLD in branches(world)) == (not dropping)
     assert world.store.leaked_branches() == []
+
+
+@pytest.mark.parametrize("moment", ["table", "fence"])
+def test_a_table_that_is_subscribed_again_meanwhile_keeps_its_branches(
+    world: Subscribed, moment: str
+) -> None:
+    """Its new worker copies to a branch: a fence or a drop would end the copy."""
+    rel = world.rel("a")
+    MemoryDestination(world.lake).create_branch(A, OLD)
+    world.store.delete_rel(world.sub.oid, rel.srrelid)
+    world.store.put_leaked_branch(leak())
+    before = world.lake.tables[A].refs[MAIN]
+
+    def refresh(operation: str) -> None:
+        if operation == moment:
+            subscribe_again(world, rel)
+
+    assert drop(world, MemoryDestination(world.lake, failpoint=refresh)) == []
+    assert (world.lake.tables[A].refs[MAIN] == before) == (moment == "table")
+    assert branches(world) == {OLD}
+    assert world.store.leaked_branches() == []
+
+
+def test_a_table_that_leaves_again_meanwhile_stays_on_the_list(left: Subscribed) -> None:
+    """The command that listed it was killed; the branches of its last worker are still there."""
+    again = replace(leak(), since=9, reason="the command was killed")
+
+    def command(operation: str) -> None:
+        if operation == "drop_branches":
+            left.store.put_leaked_branch(again)
+
+    assert drop(left, MemoryDestination(left.lake, failpoint=command)) == []
+    assert left.store.leaked_branches() == [again]
+
+
+def subscribe_again(world: Subscribed, rel: SubscriptionRel) -> None:
+    """As REFRESH PUBLICATION of another process does."""
+    world.store.insert_rel(replace(rel, srrelid=0))
