@@ -346,7 +346,7 @@ def test_the_types_that_text_is_made_of(conn: WalReceiverConn) -> None:
         for name in ("texts", "filtered", 'Odd "name')
     }
     found = fetch_text_types(conn, relids.values())
-    assert found[relids["filtered"]] == TextTypes()
+    assert found[relids["filtered"]] == TextTypes(numbers={"a": 1, "b": 2, "c": 3})
     texts, odd = found[relids["texts"]], found[relids['Odd "name']]
     (mood,) = odd.columns["m"]
     (place,) = set(texts.columns["here"]) - {mood}
