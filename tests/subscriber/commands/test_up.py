@@ -17,8 +17,11 @@ subscriptions:
 def test_what_stops_the_file_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def launcher(data_dir: Path, *, config: object, apply_file: Callable[[str], None]) -> int:
+    def launcher(
+        data_dir: Path, *, config: object, apply_file: Callable[[str], None], console: bool
+    ) -> int:
         """As the real one: what the file's thread raises is reported and ends the family."""
+        assert console, "the log goes where standard error leads"
         try:
             apply_file("sc://nowhere")
         except ReplicationError as error:
