@@ -152,4 +152,4 @@ def _resumes_behind_the_readers(suspended: Suspended) -> None:
     assert (suspended.rel("bad").suspended, suspended.rel("bad").resuming) == (True, True)
     failpoints.release("tablesync.caught_up")
     said = suspended.pgsub("resume", NAME, "--all")
-    assert f'table "{SCHEMA}.cold" will be copied again' in said
+    assert f'the copy of table "{SCHEMA}.cold" will be tried again' in said
