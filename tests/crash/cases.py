@@ -27,7 +27,6 @@ ALWAYS: Final = (
     "test_fence.py",
     "test_hand_over.py",
     "test_kill.py",
-    "test_kill_launcher.py",
     "test_other_places.py",
     "test_other_worlds.py::test_a_standby_that_has_everything_takes_over",
     "test_permanent_slot.py",
