@@ -79,5 +79,5 @@ shortest tokens of clouds live for 15 minutes."""
 
 # -- suspended tables ------------------------------------------------------------------------------
 
-MISSING_TABLE_LOOKS: Final = 10
+LOOKED_FOR_TABLES: Final = 10
 """Other tables that are looked for when a lake table is missing: a wrong catalog has none."""

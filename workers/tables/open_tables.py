@@ -35,7 +35,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from config.monitor_limits import MISSING_TABLE_LOOKS
+from config.monitor_limits import LOOKED_FOR_TABLES
 from workers.lake.destination import Destination
 from workers.lake.refusals import check_not_overtaken
 from workers.lake.sources import branches_of, source_of
@@ -165,7 +165,7 @@ class OpenTables:
         others = (rel for rel in rels if rel.srsubstate in SYNCED and rel.srrelid not in relids)
         return any(
             self._dest.table(LakeIdent(rel.lake_schema, rel.lake_table)) is not None
-            for rel in islice(others, MISSING_TABLE_LOOKS)
+            for rel in islice(others, LOOKED_FOR_TABLES)
         )
 
     def read_again(self, rels: Iterable[SubscriptionRel]) -> None:
