@@ -14,11 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
-
-if TYPE_CHECKING:
-    from catalog.pg_lsn import LSN
-    from catalog.pg_subscription_rel import SubscriptionRel
+from typing import Any, ClassVar, Final
 
 # -- SQLSTATEs by their PostgreSQL names -----------------------------------------------------------
 
@@ -101,8 +97,8 @@ class ReplicationError(Exception):
         self.cursorpos: int | None = None  # the position of the error in the SQL text, from 0
         self.excerpt: str | None = None  # the line with the error and a caret, as psql shows them
         self.source: str | None = None  # the file with the text, and the line
-        self.tables: tuple[SubscriptionRel, ...] = ()
-        self.end_lsn: LSN | None = None
+        self.tables: tuple[Any, ...] = ()  # rows of pg_subscription_rel, whose module imports this
+        self.end_lsn: int | None = None
 
     def __str__(self) -> str:
         return self.primary
@@ -348,8 +344,11 @@ def error_context(line: str) -> Iterator[None]:
 
 
 @contextmanager
-def at_fault(*tables: SubscriptionRel) -> Iterator[None]:
-    """Blame a ReplicationError from the body on ``tables``, unless the tables are known."""
+def at_fault(*tables: Any) -> Iterator[None]:
+    """Blame a ReplicationError from the body on ``tables``, unless the tables are known.
+
+    ``tables`` are rows of ``pg_subscription_rel``.
+    """
     try:
         yield
     except ReplicationError as error:
