@@ -161,10 +161,14 @@ class SubscriptionRel:
         return self.suspend_time is not None
 
     @property
+    def awaits_resume(self) -> bool:
+        """Does the table stay suspended until a user has the table copied again?"""
+        return self.suspended and not self.resuming
+
+    @property
     def awaits_sync(self) -> bool:
         """Is a sync worker, or the hand-over by one, still to come? Not without a resume."""
-        held = self.suspended and not self.resuming
-        return self.srsubstate is not SubRelState.READY and not held
+        return self.srsubstate is not SubRelState.READY and not self.awaits_resume
 
     @property
     def key_unsure(self) -> bool:

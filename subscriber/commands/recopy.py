@@ -217,7 +217,7 @@ def resume_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
         context.notify(notice(f'no table of subscription "{name}" is suspended'))
     for rel in suspended:
         context.notify(notice(_explanation(rel)))
-    waiting = [rel for rel in suspended if not rel.resuming]
+    waiting = [rel for rel in suspended if rel.awaits_resume]
     if failed := [rel for rel in waiting if rel.srsubstate not in SYNCED]:
         mark_to_try_again(sub, failed, context.store)
         await_workers(must_be_ready(name, context), context)

@@ -80,7 +80,7 @@ def _is_starting(status: LauncherStatus | None) -> bool:
 def _check_none_suspended(sub: Subscription, store: CatalogStore) -> None:
     """Raise 55000 if a suspended table is not being copied again: it never catches up."""
     for rel in store.rels(sub.oid):
-        if rel.suspended and not rel.resuming:
+        if rel.awaits_resume:
             name = qualified_name(rel.nspname, rel.relname)
             raise ObjectNotInPrerequisiteState(
                 f'table "{name}" of subscription "{sub.subname}" is suspended',

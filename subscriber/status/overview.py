@@ -132,7 +132,7 @@ def _suspended(store: CatalogStore) -> list[tuple[Subscription, SubscriptionRel]
         (sub, rel)
         for sub in store.subscriptions()
         for rel in store.rels(sub.oid)
-        if rel.suspended and not rel.resuming
+        if rel.awaits_resume
     ]
 
 

@@ -77,7 +77,7 @@ def _remove_copy(
 ) -> None:
     """Remove the branch and the files of a copy that was not about to be published."""
     now = process.store.rel(sub.oid, rel.srrelid)
-    if now is None or not now.suspended or now.resuming:
+    if now is None or not now.awaits_resume:
         return
     lake = dest.table(LakeIdent(now.lake_schema, now.lake_table))
     in_copy = now.srsubstate is SubRelState.DATASYNC and now.lake_lsn == InvalidXLogRecPtr
