@@ -156,9 +156,11 @@ OTHER_TABLE: Final = (
 )
 """Another table has a subscribed table's name: a staging table was renamed into place."""
 
-TEXT_CHANGED: Final = "pgsub refresh {name} --recopy {table} brings the present values of all rows."
-"""The publisher changed the text of an enum or a composite, or dropped a column and added it again:
-both send no change of a row."""
+
+def text_changed(subname: str, table: str) -> str:
+    """The hint for values that changed on the publisher without a change of a row."""
+    refresh = f"pgsub refresh {shlex.quote(subname)} --recopy {shlex.quote(table)}"
+    return f"{refresh} brings the present values of all rows."
 
 
 def suspended(subname: str, table: str) -> str:

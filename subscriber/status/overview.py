@@ -19,8 +19,8 @@ from catalog.remedies import (
     OTHER_TABLE,
     SLOT_WAITS,
     SPOOL_FULL,
-    TEXT_CHANGED,
     suspended,
+    text_changed,
 )
 from catalog.store_sqlite import CatalogStore
 from config.quantities import format_memory, pretty_size
@@ -121,7 +121,7 @@ def _changed_text_lines(store: CatalogStore, row: StoredTextTypes) -> str:
     if sub is None or rel is None:
         return ""
     name = qualified_name(rel.nspname, rel.relname)
-    hint = TEXT_CHANGED.format(name=shlex.quote(sub.subname), table=shlex.quote(name))
+    hint = text_changed(sub.subname, name)
     lines = [f"WARNING:  {row.primary(name)}", f"DETAIL:  {row.detail}", f"HINT:  {hint}"]
     since = None if row.since is None else datetime.fromtimestamp(row.since / 10**6, UTC)
     return _message_lines({"subname": sub.subname, "relation": name}, since, lines)

@@ -16,17 +16,16 @@ again a minute later.
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from catalog import remedies
 from catalog.changed_text import StoredTextTypes
 from catalog.errcodes import ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
-from catalog.remedies import TEXT_CHANGED
 from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import TEXT_COMPARISON_RETRY_SECONDS, TEXT_COMPARISON_SECONDS
 from workers.changes.relation_map import LogicalRepRelMap
@@ -128,7 +127,7 @@ class TextWatch:
 
 def _warn(sub: Subscription, rel: SubscriptionRel, row: StoredTextTypes) -> None:
     name = qualified_name(rel.nspname, rel.relname)
-    hint = TEXT_CHANGED.format(name=shlex.quote(sub.subname), table=shlex.quote(name))
+    hint = remedies.text_changed(sub.subname, name)
     log.warning(
         "action=text_changed subid=%d relid=%d %s",
         *(rel.srsubid, rel.srrelid, row.primary(name)),

@@ -11,7 +11,7 @@ from catalog.last_error import LastError
 from catalog.leaked_branch import LeakedBranch
 from catalog.leaked_slot import LeakedSlot
 from catalog.pg_lsn import LSN
-from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL, TEXT_CHANGED
+from catalog.remedies import MAINTENANCE_FAILED, SLOT_WAITS, SPOOL_FULL, text_changed
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.overview import overview
 from tests.subscriber.status.subscribed import rows, subscribed
@@ -187,7 +187,7 @@ table "public.a" of subscription "mysub", since 2025-11-13 02:13:20+00:
 WARNING:  values of table "public.a" have changed on the publisher without an event
 DETAIL:  a label. Rows from before have the old values in the lake, and an UPDATE or DELETE by a \
 key with a new value does not find them.
-HINT:  {TEXT_CHANGED.format(name="mysub", table="public.a")}
+HINT:  {text_changed("mysub", "public.a")}
 """
     )
     store.update_rel(sub.oid, rel.srrelid, epoch="the next copy")
