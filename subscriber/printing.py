@@ -12,7 +12,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TextIO
 
@@ -65,6 +65,14 @@ def _array_element(value: Any) -> str:
     if text and text.upper() != "NULL" and not any(c in '{}",\\' or c.isspace() for c in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def moment(microseconds: int) -> datetime | None:
+    """Microseconds since 1970 as a time; 0 stands for never."""
+    if not microseconds:
+        return None
+    seconds, rest = divmod(microseconds, 10**6)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
 
 
 def timestamptz(value: datetime) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from catalog.changed_text import StoredTextTypes
 from catalog.namespace import printable, qualified_name
@@ -24,7 +24,7 @@ from catalog.remedies import (
 )
 from catalog.store_sqlite import CatalogStore
 from config.quantities import format_memory, pretty_size
-from subscriber.printing import Row, as_text_table, timestamptz
+from subscriber.printing import Row, as_text_table, moment, timestamptz
 from subscriber.status.views import OVERVIEW, VIEWS, Workers
 from workers.process.worker_slots import LogicalRepWorker
 
@@ -123,8 +123,7 @@ def _changed_text_lines(store: CatalogStore, row: StoredTextTypes) -> str:
     name = qualified_name(rel.nspname, rel.relname)
     hint = text_changed(sub.subname, name)
     lines = [f"WARNING:  {row.primary(name)}", f"DETAIL:  {row.detail}", f"HINT:  {hint}"]
-    since = None if row.since is None else datetime.fromtimestamp(row.since / 10**6, UTC)
-    return _message_lines({"subname": sub.subname, "relation": name}, since, lines)
+    return _message_lines({"subname": sub.subname, "relation": name}, moment(row.since or 0), lines)
 
 
 def _suspended(store: CatalogStore) -> list[tuple[Subscription, SubscriptionRel]]:
@@ -150,8 +149,7 @@ def _suspended_lines(sub: Subscription, rel: SubscriptionRel) -> str:
         f"HINT:  {suspended(sub.subname, name)}",
     ]
     row = {"subname": sub.subname, "relation": name}
-    since = datetime.fromtimestamp((rel.suspend_time or 0) // 10**6, UTC)
-    return _message_lines(row, since, lines)
+    return _message_lines(row, moment(rel.suspend_time or 0), lines)
 
 
 def _message_lines(
@@ -170,5 +168,5 @@ def _message_lines(
     return printable("\n".join([f"{subject}{attempts}:", *lines])) + "\n"
 
 
-def _shown(moment: datetime) -> str:
-    return timestamptz(moment.replace(microsecond=0))
+def _shown(value: datetime) -> str:
+    return timestamptz(value.replace(microsecond=0))

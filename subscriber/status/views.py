@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from typing import Final
 
 from catalog.errcodes import UndefinedTable
@@ -23,7 +22,7 @@ from catalog.pg_subscription import LAKE_DATABASE_ID, PG_SUBSCRIPTION_COLUMNS, S
 from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.quantities import stored_spool_max_size
-from subscriber.printing import Row
+from subscriber.printing import Row, moment
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 Workers = Sequence[LogicalRepWorker]
@@ -86,7 +85,7 @@ def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
     for rel in _all_rels(store):
         columns = PG_SUBSCRIPTION_REL_COLUMNS + _REL_EXTRA
         row = {name: getattr(rel, name, None) for name in columns}
-        row["suspend_time"] = _time(rel.suspend_time or 0)
+        row["suspend_time"] = moment(rel.suspend_time or 0)
         row["relstate"] = live.get((rel.srsubid, rel.srrelid))
         rows.append(row)
     return rows
@@ -110,10 +109,10 @@ def _stat_row(sub: Subscription, worker: LogicalRepWorker | None) -> Row:
             "pid": worker.pid,
             "relid": worker.relid or None,
             "received_lsn": _known(worker.last_lsn),
-            "last_msg_send_time": _time(worker.last_send_time),
-            "last_msg_receipt_time": _time(worker.last_recv_time),
+            "last_msg_send_time": moment(worker.last_send_time),
+            "last_msg_receipt_time": moment(worker.last_recv_time),
             "latest_end_lsn": _known(worker.reply_lsn),
-            "latest_end_time": _time(worker.reply_time),
+            "latest_end_time": moment(worker.reply_time),
         }
     return row
 
@@ -144,7 +143,7 @@ def _pg_stat_subscription_stats(store: CatalogStore, _workers: Workers) -> list[
         stats = store.subscription_stats(sub.oid)
         row: Row = {"subid": sub.oid, "subname": sub.subname}
         row |= {name: getattr(stats, name) for name in _STATS_COLUMNS[2:]}
-        rows.append(row | {"stats_reset": _time(stats.stats_reset or 0)})
+        rows.append(row | {"stats_reset": moment(stats.stats_reset or 0)})
     return rows
 
 
@@ -209,7 +208,7 @@ def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
 
 def _leaked_branches(store: CatalogStore, _workers: Workers) -> list[Row]:
     """Lake tables on which branches of a subscription may stay."""
-    return [{**asdict(leak), "since": _time(leak.since)} for leak in store.leaked_branches()]
+    return [{**asdict(leak), "since": moment(leak.since)} for leak in store.leaked_branches()]
 
 
 def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
@@ -228,13 +227,13 @@ def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
                 "subname": sub.subname,
                 "relid": error.relid or None,
                 "relation": names.get(error.relid),
-                "since": _time(error.since),
+                "since": moment(error.since),
                 "sqlstate": error.sqlstate,
                 "message": error.message,
                 "detail": error.detail,
                 "hint": error.hint,
                 "failures": error.failures,
-                "next_attempt_time": _time(due if waits and due > now else 0),
+                "next_attempt_time": moment(due if waits and due > now else 0),
             }
             for error in store.last_errors()
             if error.subid == sub.oid
@@ -270,7 +269,7 @@ def _lake_maintenance(store: CatalogStore, _workers: Workers) -> list[Row]:
 
 def _orphans(done: LakeMaintenance | None) -> Row:
     return {
-        "last_orphan_removal": _time(done.since) if done and done.tried else None,
+        "last_orphan_removal": moment(done.since) if done and done.tried else None,
         "orphan_removal_count": done.orphan_removals if done else 0,
         "orphan_files_removed": done.orphan_files if done else 0,
         "reason": done.reason if done else None,
@@ -282,10 +281,10 @@ def _upkeep(known: Sequence[LakeUpkeep]) -> Row:
     by_kind = {each.kind: each for each in known}
     for kind in UPKEEP:
         done = by_kind.get(kind)
-        row |= {f"last_{kind}": _time((done and done.done) or 0)}
+        row |= {f"last_{kind}": moment((done and done.done) or 0)}
         row |= {f"{kind}_count": done.times if done else 0}
     failed = [each for each in known if each.error is not None]
-    row["last_failed_time"] = _time(max((each.failed or 0 for each in failed), default=0))
+    row["last_failed_time"] = moment(max((each.failed or 0 for each in failed), default=0))
     row["upkeep_error"] = "; ".join(f"{each.kind}: {each.error}" for each in failed) or None
     return row
 
@@ -305,7 +304,7 @@ def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
                 "relation": names.get(worker.relid),
                 "spool_bytes": worker.spool_bytes,
                 "spool_max_size": limit,
-                "paused_since": _time(worker.paused_since),
+                "paused_since": moment(worker.paused_since),
             }
             for worker in sorted(workers, key=lambda worker: worker.relid)
             if worker.subid == sub.oid and worker.spool_bytes is not None
@@ -417,11 +416,3 @@ def _all_rels(store: CatalogStore) -> Iterator[SubscriptionRel]:
 
 def _known(lsn: LSN) -> LSN | None:
     return None if lsn == InvalidXLogRecPtr else lsn
-
-
-def _time(microseconds: int) -> datetime | None:
-    """Microseconds since 1970 as a time; 0 stands for never."""
-    if not microseconds:
-        return None
-    seconds, rest = divmod(microseconds, 10**6)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
