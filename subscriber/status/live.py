@@ -42,12 +42,14 @@ def main() -> None:
 def show(data_dir: Path, console: Console, lines: Iterable[str]) -> None:
     """Draw readings in place, and print each of the lines above, until the lines end."""
     ended = threading.Event()
-    rates = Rates()
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    with (
+        contextlib.closing(Reader(data_dir)) as reader,
+        Live(console=console, auto_refresh=False, transient=False) as live,
+    ):
         thread = threading.Thread(target=_print, args=(lines, console, ended), daemon=True)
         thread.start()
         while True:
-            live.update(draw(reading(data_dir, rates), console.height), refresh=True)
+            live.update(draw(reader.read(), console.height), refresh=True)
             if ended.wait(LIVE_SECONDS):
                 return
 
@@ -60,15 +62,29 @@ def _print(lines: Iterable[str], console: Console, ended: threading.Event) -> No
         ended.set()
 
 
-def reading(data_dir: Path, rates: Rates) -> Reading:
-    """The present reading; a phase alone while launcher or catalog give no answer."""
-    try:
-        status = query_launcher(data_dir, LIVE_SECONDS)
-        if status is None:
-            return Reading("starting")
-        with contextlib.closing(CatalogStore.open(data_dir, must_exist=True)) as store:
-            rows = {name: VIEWS[name].rows(store, status.workers) for name in _VIEWS}
-        return read(status, rows, rates, time.time())
-    except (ReplicationError, OSError) as error:
-        code = error.code if isinstance(error, ReplicationError) else type(error).__name__
-        return Reading(f"gives no answer ({code})")
+class Reader:
+    """Takes readings of a data directory; the catalog is opened once a launcher has made it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._rates = Rates()
+        self._store: CatalogStore | None = None
+
+    def read(self) -> Reading:
+        """The present reading; a phase alone while launcher or catalog give no answer."""
+        try:
+            status = query_launcher(self._data_dir, LIVE_SECONDS)
+            if status is None:
+                return Reading("starting")
+            if self._store is None:
+                self._store = CatalogStore.open(self._data_dir, must_exist=True)
+            rows = {name: VIEWS[name].rows(self._store, status.workers) for name in _VIEWS}
+            return read(status, rows, self._rates, time.time())
+        except (ReplicationError, OSError) as error:
+            code = error.code if isinstance(error, ReplicationError) else type(error).__name__
+            return Reading(f"gives no answer ({code})")
+
+    def close(self) -> None:
+        """Close the catalog."""
+        if self._store is not None:
+            self._store.close()

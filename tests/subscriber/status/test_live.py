@@ -10,7 +10,7 @@ from rich.console import Console
 
 from catalog.errcodes import ConnectionFailure
 from subscriber.status import live
-from subscriber.status.live_reading import Rates, Reading
+from subscriber.status.live_reading import Reading
 
 
 def test_lines_are_printed_above_and_their_end_ends_the_display(tmp_path: Path) -> None:
@@ -26,10 +26,11 @@ def test_lines_are_printed_above_and_their_end_ends_the_display(tmp_path: Path) 
 def test_a_launcher_that_gives_no_answer_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert live.reading(tmp_path, Rates()) == Reading("starting")
+    reader = live.Reader(tmp_path)
+    assert reader.read() == Reading("starting")
 
     def silent(*_given: object) -> None:
         raise ConnectionFailure("no answer")
 
     monkeypatch.setattr(live, "query_launcher", silent)
-    assert live.reading(tmp_path, Rates()) == Reading("gives no answer (08006)")
+    assert reader.read() == Reading("gives no answer (08006)")
