@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -80,19 +81,25 @@ def test_many_open_commits_are_synchronised(tmp_path: Path, synchronised: list[i
     assert len(synchronised) == 2
 
 
-def test_commits_during_a_synchronisation_stay_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another thread goes on meanwhile. Nobody knows what of its commits is on the disk."""
+def during_the_first(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None]) -> list[int]:
+    """The synchronisations; something happens during the first one."""
     calls: list[int] = []
-    found = durability(Described(str(tmp_path)))
 
     def synchronise(_: FileSystem) -> None:
         calls.append(len(calls))
         if len(calls) == 1:
-            found.committed(IDENT, OPEN_COMMITS - 1)
+            meanwhile()
 
     monkeypatch.setattr(FileSystem, "synchronise", synchronise)
+    return calls
+
+
+def test_commits_during_a_synchronisation_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread goes on meanwhile. Nobody knows what of its commits is on the disk."""
+    found = durability(Described(str(tmp_path)))
+    calls = during_the_first(monkeypatch, lambda: found.committed(IDENT, OPEN_COMMITS - 1))
     found.committed(IDENT, 1)
     found.make_durable([IDENT])
     assert len(calls) == 1
@@ -104,16 +111,13 @@ def test_two_synchronisations_at_once_count_each_commit_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second thread begins and ends while the first thread waits for the disk."""
-    calls: list[int] = []
     found = durability(Described(str(tmp_path)))
 
-    def synchronise(_: FileSystem) -> None:
-        calls.append(len(calls))
-        if len(calls) == 1:
-            found.committed(IDENT, 2)
-            found.make_durable([IDENT])
+    def second_thread() -> None:
+        found.committed(IDENT, 2)
+        found.make_durable([IDENT])
 
-    monkeypatch.setattr(FileSystem, "synchronise", synchronise)
+    calls = during_the_first(monkeypatch, second_thread)
     found.committed(IDENT, OPEN_COMMITS - 2)
     found.make_durable([IDENT])
     assert len(calls) == 2
