@@ -32,6 +32,7 @@ from tests.soak.meter import Sample, growth, not_flat, tell, write
 from tests.soak.quiet_meter import FLAT, NEAR_ZERO, QuietMeter
 from tests.soak.run import ACCOUNTS, NAME, SAMPLE_EVERY, TABLES, Load
 from tests.soak.servers import servers
+from tests.soak.steady import Steady
 from workers.lake.api.session_catalogs import close_catalogs_of
 from workers.lake.connect.sessions import Sessions
 
@@ -56,39 +57,15 @@ COMMAND_EVERY: Final = 4
 """Every so many sessions are a ``pgsub sql``; the others are as a worker's, and take no process."""
 
 
-class ShortSessions:
-    """Sessions one after the other, at a steady pace, from a thread of its own."""
+class ShortSessions(Steady):
+    """Sessions one after the other, at a steady pace."""
 
     def __init__(self, family: Family, wanted: int, pause: float) -> None:
-        self.made = 0
-        self.error: BaseException | None = None
+        super().__init__("sessions", pause, wanted)
         self._family = family
-        self._wanted = wanted
-        self._pause = pause
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sessions", daemon=True)
-        self._thread.start()
+        self.begin()
 
-    def end(self) -> None:
-        """The last session has ended when this returns."""
-        self._ended.set()
-        self._thread.join()
-        if self.error is not None:
-            raise self.error
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        try:
-            while self.made < self._wanted:
-                if self._ended.wait(max(0.0, due - time.monotonic())):
-                    return
-                self._one()
-                self.made += 1
-                due += self._pause
-        except BaseException as error:
-            self.error = error
-
-    def _one(self) -> None:
+    def one(self) -> None:
         pgsub = self._family.pgsub
         if self.made % RESTART_EVERY == RESTART_EVERY - 1:
             pgsub.command("disable", NAME)

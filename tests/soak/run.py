@@ -21,6 +21,7 @@ from tests.chaos.compare import compare
 from tests.crash.family import Family, wait_confirmed
 from tests.fix_publisher import Database
 from tests.soak.meter import Meter, Sample
+from tests.soak.steady import Steady
 
 NAME: Final = "soak"
 TABLES: Final = ("event", "account")
@@ -38,40 +39,29 @@ STATEMENTS: Final = (
 )
 
 
-class Load:
-    """Transactions at a steady rate from a thread of its own, until ``end``."""
+class Load(Steady):
+    """Transactions at a steady rate, until ``end``."""
 
     def __init__(self, database: Database, rate: float) -> None:
-        self.transactions = 0
-        self.error: BaseException | None = None
-        self._database = database
-        self._pause = 1 / rate
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
-        self._thread.start()
+        super().__init__("load", 1 / rate)
+        self._connection = database.connect()
+        self._chance = random.Random(1)
+        self.begin()
 
-    def end(self) -> None:
-        """The last transaction is committed when this returns."""
-        self._ended.set()
-        self._thread.join()
-        if self.error is not None:
-            raise self.error
+    @property
+    def transactions(self) -> int:
+        return self.made
 
-    def _run(self) -> None:
-        chance = random.Random(1)
+    def one(self) -> None:
         insert = f"INSERT INTO {NAME}.event VALUES (%s, %s)"
         update = f"UPDATE {NAME}.account SET balance = balance + 1 WHERE id = %s"
-        try:
-            with self._database.connect() as connection:
-                due = time.monotonic()
-                while not self._ended.wait(max(0.0, due - time.monotonic())):
-                    with connection.transaction():
-                        connection.execute(insert, (self.transactions, "x" * 40))
-                        connection.execute(update, (chance.randint(1, ACCOUNTS),))
-                    self.transactions += 1
-                    due += self._pause
-        except BaseException as error:
-            self.error = error
+        with self._connection.transaction():
+            self._connection.execute(insert, (self.transactions, "x" * 40))
+            self._connection.execute(update, (self._chance.randint(1, ACCOUNTS),))
+
+    def end(self) -> None:
+        with self._connection:
+            super().end()
 
 
 def _kill(family: Family, victim: str) -> None:
