@@ -63,8 +63,7 @@ def ApplyLauncherMain(  # noqa: N802 (PostgreSQL's name)
     configuration counts. ``apply_file`` runs in a thread when the lake is up, and again at SIGHUP.
     If the first run raises, the error is logged, everything ends and the status is 1.
     ``on_running`` is called in the main thread after the first run. Without ``console`` the log
-    goes to its file alone. Raises 55006 for a second
-    launcher. Call from the main thread.
+    goes to the log file alone. Raises 55006 for a second launcher. Call from the main thread.
     """
     return Launcher(
         data_dir, config=config, apply_file=apply_file, on_running=on_running, console=console

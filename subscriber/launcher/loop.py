@@ -12,9 +12,9 @@ One turn:
    next start waits for the interval.
 3. The lake server is watched: starting, up, or dead and due for a restart. A server that does not
    answer is killed (``lake_watch``), and so is a server that fails every subscription for minutes
-   (``lake_errors``). A server that uses up a resource (``lake_budget``) is
-   replaced: all workers are told to end, and end after the batch in hand, as by SIGTERM. Then the
-   server is killed, and the workers start again.
+   (``lake_errors``). A server that uses up a resource (``lake_budget``) is replaced: all workers
+   are told to end, and end after the batch in hand, as by SIGTERM. Then the server is killed, and
+   the workers start again.
 4. The catalog is read if a look is due (``subscription_workers``).
 5. Status tables are compared, the service manager is told, and requests that waited are answered.
 

@@ -1,8 +1,8 @@
 """Carries the jars to a machine without a network: a folder with the jars and their checksums.
 
 The folder has the jars' files and ``SHA256SUMS``, which ``sha256sum --check`` reads. Compiled
-kernels and the class archive are not carried: both fit one processor and one Java only, and are
-made without a network.
+kernels and the class archive are not carried: compiled kernels run on one kind of processor, a
+class archive fits one Java, and a machine makes both without a network.
 """
 
 from __future__ import annotations
