@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from config.guc import Settings, setting_docs
 from config.lake import LakeConfig, SparkConfig
 from config.load import FileModel, options_table
-from config.subscription import SubscriptionModel, TableModel
+from config.subscription import SubscriptionModel
+from config.table_options import TableModel
 
 PAGE = Path(__file__).with_name("configuration.md")
 END = "<!-- end: generated -->\n"

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from catalog.errcodes import ConfigFileError
-from catalog.pg_subscription import Stream, SyncSlot, TableOptions
+from catalog.pg_subscription import Stream, SyncSlot
 from config.load import parse
 from config.subscription import CreateSubscriptionStmt
 
@@ -164,59 +164,3 @@ def test_two_passwords() -> None:
 
 def test_permanent_sync_slot() -> None:
     assert statement(more="    sync_slot: permanent\n").sync_slot is SyncSlot.PERMANENT
-
-
-def test_tables() -> None:
-    tables = statement(
-        more="""\
-    tables:
-      public.orders: {to: Sales."or.ders", adopt: true, defaults: {note: "'local'"}}
-      '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
-      public.c: {keys: [[a, b], [c]], on_error: suspend}
-      public.d: {generated: {total: price * amount}}
-      public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"}}}
-"""
-    ).tables
-    assert tables == {
-        "public.orders": TableOptions(
-            to=("Sales", "or.ders"), adopt=True, defaults=(("note", "'local'"),)
-        ),
-        "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
-        "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
-        "public.d": TableOptions(generated=(("total", "price * amount"),)),
-        "public.e": TableOptions(columns=(("ID", "id_2"), ("tags.element", "tags element"))),
-    }
-
-
-@pytest.mark.parametrize(
-    ("tables", "sqlstate", "said"),
-    [
-        ("{orders: {}}", "42602", "invalid table name"),
-        ("{a.b: {to: c}}", "42602", "invalid table name"),
-        ("{a.b: {to: pg_catalog.b}}", "42501", 'permission denied to create "pg_catalog.b"'),
-        ("{a.b: {}, '\"a\".b': {}}", "42601", "named twice"),
-        ("{a.b: {to: x.y}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
-        ("{a.b: {to: x.y, shared: true}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
-        ("{a.b: {to: a.c}, a.c: {}}", "42P07", "both mapped to lake table"),
-        ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
-        ("{a.b: {on_error: ignore}}", "F0000", "on_error"),
-        ("{a.b: {on_key_conflict: overwrite, keys: [[c]]}}", "42601", "mutually exclusive"),
-        ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
-        ("{a.b: {defaults: {c: '1'}, generated: {c: d}}}", "42601", "both default and generation"),
-        ("{a.b: {keys: [[]]}}", "F0000", "keys"),
-        ("{a.b: {columns: {c: {to: x}, d: {to: x}}}}", "42701", 'column "x" is named twice'),
-        ("{a.b: {columns: {c: {to: x}}, defaults: {x: '1'}}}", "42701", "is named twice"),
-        ("{a.b: {columns: {c: {to: ''}}}}", "F0000", "must not be empty"),
-        ("{a.b: {columns: {c: x}}}", "F0000", "columns.c"),
-    ],
-)
-def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:
-    error = refused(more=f"    tables: {tables}\n")
-    assert error.code == sqlstate
-    assert said in error.primary
-
-
-def test_tables_that_share_a_lake_table() -> None:
-    spec = "{a.b: {to: x.y, shared: true}, a.c: {to: x.y, shared: true}, x.y: {shared: true}}"
-    stmt = statement(more=f"    tables: {spec}\n")
-    assert {options.shared for options in stmt.tables.values()} == {True}

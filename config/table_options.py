@@ -1,0 +1,143 @@
+"""The configuration of one published table in the user's words: an entry of ``tables:`` in YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from catalog.errcodes import (
+    DuplicateColumn,
+    InsufficientPrivilege,
+    ReplicationError,
+    SyntaxErrorOrAccess,
+)
+from catalog.namespace import qualified_name, string_to_qualified_name
+from catalog.pg_subscription import TableOptions
+from config.problem import problem
+
+
+def _unique_key(columns: list[str]) -> list[str]:
+    for column in columns:
+        if columns.count(column) > 1:
+            raise problem(DuplicateColumn(f'column "{column}" appears twice in a key'))
+    return columns
+
+
+class ColumnModel(BaseModel):
+    """An entry of ``columns:`` of a table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: str = Field(min_length=1, description="lake column")
+
+
+UniqueKey = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_key)]
+
+
+class TableModel(BaseModel):
+    """An entry of ``tables:``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    to: str | None = Field(None, description="lake table as schema.table; default: the same names")
+    adopt: bool = Field(False, description="use a lake table that exists already")
+    shared: bool = Field(
+        False, description="one of several tables that are written to one lake table"
+    )
+    on_key_conflict: Literal["error", "overwrite"] | None = Field(
+        None, description="an inserted row whose key is in the table"
+    )
+    on_unrepresentable: Literal["error", "null", "text"] = Field(
+        "error", description="a value the lake column cannot hold"
+    )
+    on_error: Literal["stop", "suspend"] | None = Field(
+        None, description="an error of the table; default: the setting default_on_error"
+    )
+    defaults: dict[str, str] = Field(
+        default_factory=dict, description="Spark expressions for columns only the lake has"
+    )
+    generated: dict[str, str] = Field(
+        default_factory=dict,
+        description="Spark expressions over the other columns, computed whenever a row is written",
+    )
+    keys: list[UniqueKey] = Field(
+        default_factory=list, description="lists of columns that no two rows may share"
+    )
+    columns: dict[str, ColumnModel] = Field(
+        default_factory=dict,
+        description="published columns with another name in the lake: `{column: {to: name}}`",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, data: Any) -> Any:
+        """YAML reads ``on_unrepresentable: null`` as no value, but the user means the word."""
+        if isinstance(data, Mapping) and data.get("on_unrepresentable", "") is None:
+            return {**data, "on_unrepresentable": "null"}
+        return data
+
+    def options(self) -> TableOptions:
+        """The entry for the catalog; 42602 for a ``to`` other than ``schema.table``."""
+        try:
+            to = None if self.to is None else string_to_qualified_name(self.to)
+        except ReplicationError as error:
+            raise problem(error, "to") from None
+        if to is not None and to[0] == "pg_catalog":
+            raise problem(
+                InsufficientPrivilege(
+                    f'permission denied to create "{qualified_name(*to)}"',
+                    detail="The schema pg_catalog of the lake holds the status tables.",
+                    hint="Map the table to another schema.",
+                ),
+                "to",
+            )
+        if self.keys and self.on_key_conflict == "overwrite":
+            raise problem(_exclusive_keys(), "keys")
+        for name in self.generated:
+            if name in self.defaults:
+                raise problem(_default_and_generated(name), "generated")
+        _check_lake_columns(self.columns, {*self.defaults, *self.generated})
+        return TableOptions(
+            to=to,
+            adopt=self.adopt,
+            shared=self.shared,
+            on_key_conflict=self.on_key_conflict,
+            on_unrepresentable=self.on_unrepresentable,
+            defaults=tuple(self.defaults.items()),
+            generated=tuple(self.generated.items()),
+            keys=tuple(tuple(key) for key in self.keys),
+            columns=tuple((name, column.to) for name, column in self.columns.items()),
+            on_error=self.on_error,
+        )
+
+
+def _check_lake_columns(columns: Mapping[str, ColumnModel], lake_only: Collection[str]) -> None:
+    """42701 if a lake column gets its values from two places."""
+    taken = set(lake_only)
+    for name, column in columns.items():
+        if column.to in taken:
+            raise problem(
+                DuplicateColumn(
+                    f'lake column "{column.to}" is named twice',
+                    hint="Map the column to a name that no other column, default or generated "
+                    "column of the table has.",
+                ),
+                "columns",
+                name,
+            )
+        taken.add(column.to)
+
+
+def _exclusive_keys() -> SyntaxErrorOrAccess:
+    return SyntaxErrorOrAccess(
+        "on_key_conflict = overwrite and keys are mutually exclusive options",
+        hint="A row that breaks one of several keys stops the table.",
+    )
+
+
+def _default_and_generated(name: str) -> SyntaxErrorOrAccess:
+    return SyntaxErrorOrAccess(
+        f'both default and generation expression specified for column "{name}"'
+    )

@@ -1,0 +1,72 @@
+import pytest
+
+from catalog.errcodes import ConfigFileError
+from catalog.pg_subscription import TableOptions
+from config.load import parse
+
+
+def tables_of(tables: str) -> dict[str, TableOptions]:
+    text = f"subscriptions:\n  mysub:\n    connection: host=db\n    publication: [pub]\n{tables}"
+    return parse(text, "f.yaml").subscriptions[0].tables
+
+
+def refused(tables: str) -> ConfigFileError:
+    with pytest.raises(ConfigFileError) as caught:
+        tables_of(f"    tables: {tables}\n")
+    return caught.value
+
+
+def test_tables() -> None:
+    tables = tables_of(
+        """\
+    tables:
+      public.orders: {to: Sales."or.ders", adopt: true, defaults: {note: "'local'"}}
+      '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
+      public.c: {keys: [[a, b], [c]], on_error: suspend}
+      public.d: {generated: {total: price * amount}}
+      public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"}}}
+"""
+    )
+    assert tables == {
+        "public.orders": TableOptions(
+            to=("Sales", "or.ders"), adopt=True, defaults=(("note", "'local'"),)
+        ),
+        "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
+        "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
+        "public.d": TableOptions(generated=(("total", "price * amount"),)),
+        "public.e": TableOptions(columns=(("ID", "id_2"), ("tags.element", "tags element"))),
+    }
+
+
+@pytest.mark.parametrize(
+    ("tables", "sqlstate", "said"),
+    [
+        ("{orders: {}}", "42602", "invalid table name"),
+        ("{a.b: {to: c}}", "42602", "invalid table name"),
+        ("{a.b: {to: pg_catalog.b}}", "42501", 'permission denied to create "pg_catalog.b"'),
+        ("{a.b: {}, '\"a\".b': {}}", "42601", "named twice"),
+        ("{a.b: {to: x.y}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
+        ("{a.b: {to: x.y, shared: true}, a.c: {to: x.y}}", "42P07", "both mapped to lake table"),
+        ("{a.b: {to: a.c}, a.c: {}}", "42P07", "both mapped to lake table"),
+        ("{a.b: {on_key_conflict: ignore}}", "F0000", "on_key_conflict"),
+        ("{a.b: {on_error: ignore}}", "F0000", "on_error"),
+        ("{a.b: {on_key_conflict: overwrite, keys: [[c]]}}", "42601", "mutually exclusive"),
+        ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
+        ("{a.b: {defaults: {c: '1'}, generated: {c: d}}}", "42601", "both default and generation"),
+        ("{a.b: {keys: [[]]}}", "F0000", "keys"),
+        ("{a.b: {columns: {c: {to: x}, d: {to: x}}}}", "42701", 'column "x" is named twice'),
+        ("{a.b: {columns: {c: {to: x}}, defaults: {x: '1'}}}", "42701", "is named twice"),
+        ("{a.b: {columns: {c: {to: ''}}}}", "F0000", "must not be empty"),
+        ("{a.b: {columns: {c: x}}}", "F0000", "columns.c"),
+    ],
+)
+def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:
+    error = refused(tables)
+    assert error.code == sqlstate
+    assert said in error.primary
+
+
+def test_tables_that_share_a_lake_table() -> None:
+    spec = "{a.b: {to: x.y, shared: true}, a.c: {to: x.y, shared: true}, x.y: {shared: true}}"
+    options = tables_of(f"    tables: {spec}\n").values()
+    assert {one.shared for one in options} == {True}
