@@ -17,6 +17,11 @@ A WAL message (``w``) becomes a spool record: the payload after a little-endian 
 keepalive (``k``) only moves positions. The kernel ignores further types, as PostgreSQL does. For
 each Commit the kernel notes the end of the record and the fields of the message.
 
+Prepare, Commit Prepared and Rollback Prepared are noted like a Commit, because a batch may end
+there. A publisher that enabled two-phase commit after a PREPARE sends the prepared transaction
+again, before the COMMIT PREPARED. The end of the PREPARE then lies behind transactions that came
+earlier. Positions never go back, so the kernel notes the end of the transaction before instead.
+
     run → IDLE             no bytes are left; wait for the socket
     run → MORE             the time budget or the table of commits is used up; call again
     run → FULL             the next message needs ``need`` bytes; the kernel keeps the message
@@ -48,21 +53,24 @@ from workers.proto import decode
 from workers.proto.messages import XLogData
 
 # Cells of the kernel's state; the cells of the first line live from call to call.
-_PENDING, _PENDING_LENGTH, _CHANGES, _NAP = 0, 1, 2, 3
-_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 4, 5, 6, 7, 8
-_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 9, 10, 11, 12, 13
-_CELLS: Final = 14
+_PENDING, _PENDING_LENGTH, _CHANGES, _NAP, _LAST_END = 0, 1, 2, 3, 4
+_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 5, 6, 7, 8, 9
+_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 10, 11, 12, 13, 14
+_CELLS: Final = 15
 
 _MALFORMED: Final = 6  # only inside: ``_raise_malformed``
 _IDLE, _MORE, _FULL, _ASKED, _END, _ERROR = range(6)
 
 _W, _K, _C = (np.uint8(ord(byte)) for byte in "wkC")
 _I, _U, _D, _T = (np.uint8(ord(byte)) for byte in "IUDT")
+_P, _PREPARED, _R = (np.uint8(ord(byte)) for byte in "PKr")
 
 _HEADER: Final = 25  # type byte, start, end, clock
 _KEEPALIVE_LENGTH: Final = 18
 _COMMIT_LENGTH: Final = 26
-_SCRATCH: Final = 64  # header and the longest Commit
+_PREPARE_SHORTEST: Final = 31  # with an empty gid, of PREPARE and of COMMIT PREPARED
+_ROLLBACK_SHORTEST: Final = 39
+_SCRATCH: Final = 64  # header, and the positions and times of the longest end of a transaction
 _FIONREAD: Final = 0x541B  # Linux: bytes that can be read from a socket
 
 
@@ -86,7 +94,8 @@ class DrainResult:
     clock in µs since 2000-01-01, ``keepalive_end`` the highest position in a keepalive. ``need`` is
     the free space for the kept message when ``status`` is FULL. ``commits`` is
     int64 of shape (n, 5): the offset after the Commit's record, final_lsn, end_lsn, commit time,
-    and the I, U, D and T messages since the previous Commit.
+    and the I, U, D and T messages since the previous Commit. The final_lsn of a Rollback Prepared
+    is the end of the PREPARE.
     """
 
     position: int
@@ -284,15 +293,23 @@ def _note(head: Any, commits: Any, state: Any, payload: int) -> Any:
     kind = head[_HEADER]
     if kind in (_I, _U, _D, _T):
         state[_CHANGES] += 1
-    elif kind == _C:
-        if payload != _COMMIT_LENGTH:
+    elif kind in (_C, _P, _PREPARED, _R):
+        if kind == _C:
+            malformed = payload != _COMMIT_LENGTH
+        else:
+            malformed = payload < (_ROLLBACK_SHORTEST if kind == _R else _PREPARE_SHORTEST)
+        if malformed:
             return _MALFORMED
         row = state[_COMMITS]
+        end = be64(head, _HEADER + 10)
+        if kind == _P:
+            end = max(end, state[_LAST_END])
         commits[row, 0] = state[_POSITION]
         commits[row, 1] = be64(head, _HEADER + 2)
-        commits[row, 2] = be64(head, _HEADER + 10)
-        commits[row, 3] = be64(head, _HEADER + 18)
+        commits[row, 2] = end
+        commits[row, 3] = be64(head, _HEADER + (26 if kind == _R else 18))
         commits[row, 4] = state[_CHANGES]
+        state[_LAST_END] = end
         state[_CHANGES] = 0
         state[_COMMITS] += 1
     return _IDLE

@@ -49,7 +49,10 @@ _STRICTER: Final = {
         "At byte 10 of the commit message the end_lsn was expected (behind the commit_lsn).",
     ),
 }
-"""Primary and DETAIL of fields that only framing refuses."""
+"""Primary and DETAIL of fields that only framing refuses.
+
+Messages that are whole, and that no batch has, are out of order: those of prepared transactions.
+"""
 
 
 def check(buf: Bytes, state: npt.NDArray[np.int64]) -> None:
@@ -70,4 +73,4 @@ def _malformed(buf: Bytes, offset: int) -> tuple[str, str]:
         decode.message(raw)
     except ProtocolViolation as error:
         return error.primary, str(error.detail)
-    return _STRICTER[raw[0]]
+    return _STRICTER.get(raw[0], _ERRORS[OUT_OF_ORDER])

@@ -23,17 +23,22 @@ from catalog.pg_lsn import LSN
 from workers.proto.buffer import MessageReader
 from workers.proto.messages import (
     Begin,
+    BeginPrepare,
     ColumnStatus,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     LogicalRepMsgType,
     Message,
     Origin,
+    Prepare,
     PrimaryKeepalive,
     Relation,
     RelationColumn,
+    RollbackPrepared,
+    StreamPrepare,
     Truncate,
     TupleColumn,
     TupleData,
@@ -75,7 +80,7 @@ def message(data: bytes) -> Message:
             detail="At byte 0 of the message the message type was expected (one of "
             f'"{"".join(map(chr, READERS))}").',
         )
-    name = LogicalRepMsgType(kind).name.lower()
+    name = LogicalRepMsgType(kind).name.lower().replace("_", " ")
     reader.what = "logical message" if name == "message" else f"{name} message"
     decoded = read(reader)
     reader.end()
@@ -93,6 +98,46 @@ def read_commit(reader: MessageReader) -> Commit:
     reader.flags()
     commit_lsn, end_lsn = reader.lsn("commit_lsn"), reader.lsn("end_lsn")
     return Commit(commit_lsn, end_lsn, reader.int64("commit time"))
+
+
+def read_begin_prepare(reader: MessageReader) -> BeginPrepare:
+    """``logicalrep_read_begin_prepare``."""
+    return BeginPrepare(*_read_prepared(reader))
+
+
+def read_prepare(reader: MessageReader) -> Prepare:
+    """``logicalrep_read_prepare``."""
+    reader.flags()
+    return Prepare(*_read_prepared(reader))
+
+
+def read_stream_prepare(reader: MessageReader) -> StreamPrepare:
+    """``logicalrep_read_stream_prepare``."""
+    reader.flags()
+    return StreamPrepare(*_read_prepared(reader))
+
+
+def _read_prepared(reader: MessageReader) -> tuple[LSN, LSN, int, int, str]:
+    prepare_lsn, end_lsn = reader.lsn("prepare_lsn"), reader.lsn("end_lsn")
+    time, xid = reader.int64("prepare time"), reader.uint32("xid")
+    return prepare_lsn, end_lsn, time, xid, reader.string("gid")
+
+
+def read_commit_prepared(reader: MessageReader) -> CommitPrepared:
+    """``logicalrep_read_commit_prepared``."""
+    reader.flags()
+    commit_lsn, end_lsn = reader.lsn("commit_lsn"), reader.lsn("end_lsn")
+    time, xid = reader.int64("commit time"), reader.uint32("xid")
+    return CommitPrepared(commit_lsn, end_lsn, time, xid, reader.string("gid"))
+
+
+def read_rollback_prepared(reader: MessageReader) -> RollbackPrepared:
+    """``logicalrep_read_rollback_prepared``."""
+    reader.flags()
+    prepare_end, rollback_end = reader.lsn("prepare_end_lsn"), reader.lsn("rollback_end_lsn")
+    prepared, rolled_back = reader.int64("prepare time"), reader.int64("rollback time")
+    xid, gid = reader.uint32("xid"), reader.string("gid")
+    return RollbackPrepared(prepare_end, rollback_end, prepared, rolled_back, xid, gid)
 
 
 def read_origin(reader: MessageReader) -> Origin:
@@ -196,4 +241,9 @@ READERS: Final[Mapping[int, Callable[[MessageReader], Message]]] = {
     LogicalRepMsgType.DELETE: read_delete,
     LogicalRepMsgType.TRUNCATE: read_truncate,
     LogicalRepMsgType.MESSAGE: read_message,
+    LogicalRepMsgType.BEGIN_PREPARE: read_begin_prepare,
+    LogicalRepMsgType.PREPARE: read_prepare,
+    LogicalRepMsgType.COMMIT_PREPARED: read_commit_prepared,
+    LogicalRepMsgType.ROLLBACK_PREPARED: read_rollback_prepared,
+    LogicalRepMsgType.STREAM_PREPARE: read_stream_prepare,
 }

@@ -12,15 +12,20 @@ from typing import Final
 from catalog.pg_lsn import LSN
 from workers.proto.messages import (
     Begin,
+    BeginPrepare,
     ColumnStatus,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
+    Prepare,
     PrimaryKeepalive,
     Relation,
+    RollbackPrepared,
+    StreamPrepare,
     Truncate,
     TupleData,
     Type,
@@ -71,6 +76,8 @@ def message(data: Message) -> bytes:
             return struct.pack("!cQqI", b"B", final_lsn, committime, xid)
         case Commit(commit_lsn, end_lsn, committime):
             return struct.pack("!cBQQq", b"C", 0, commit_lsn, end_lsn, committime)
+        case BeginPrepare() | CommitPrepared() | RollbackPrepared():
+            return _two_phase(data)
         case Origin(origin_lsn, name):
             return struct.pack("!cQ", b"O", origin_lsn) + _string(name)
         case Relation():
@@ -90,6 +97,19 @@ def message(data: Message) -> bytes:
         case LogicalMessage(transactional, lsn, prefix, content):
             head = struct.pack("!cBQ", b"M", transactional, lsn) + _string(prefix)
             return head + struct.pack("!i", len(content)) + content
+
+
+def _two_phase(data: BeginPrepare | CommitPrepared | RollbackPrepared) -> bytes:
+    """Prepare and Stream Prepare are Begin Prepare with a byte of flags."""
+    match data:
+        case CommitPrepared(commit_lsn, end_lsn, time, xid, gid):
+            return struct.pack("!cBQQqI", b"K", 0, commit_lsn, end_lsn, time, xid) + _string(gid)
+        case RollbackPrepared(prepare_end, rollback_end, prepared, rolled_back, xid, gid):
+            times = struct.pack("!qqI", prepared, rolled_back, xid)
+            return struct.pack("!cBQQ", b"r", 0, prepare_end, rollback_end) + times + _string(gid)
+    kind = {Prepare: b"P\0", StreamPrepare: b"p\0"}.get(type(data), b"b")
+    body = struct.pack("!QQqI", data.prepare_lsn, data.end_lsn, data.prepare_time, data.xid)
+    return kind + body + _string(data.gid)
 
 
 def _relation(relation: Relation) -> bytes:

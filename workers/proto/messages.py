@@ -25,6 +25,11 @@ class LogicalRepMsgType(IntEnum):
     RELATION = ord("R")
     TYPE = ord("Y")
     MESSAGE = ord("M")
+    BEGIN_PREPARE = ord("b")
+    PREPARE = ord("P")
+    COMMIT_PREPARED = ord("K")
+    ROLLBACK_PREPARED = ord("r")
+    STREAM_PREPARE = ord("p")
 
 
 class ColumnStatus(IntEnum):
@@ -71,6 +76,50 @@ class Commit:
     commit_lsn: LSN
     end_lsn: LSN
     committime: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare:
+    """``LogicalRepPreparedTxnData`` of a Begin Prepare; ``gid`` is the publisher's name."""
+
+    prepare_lsn: LSN
+    end_lsn: LSN
+    prepare_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare(BeginPrepare):
+    """``LogicalRepPreparedTxnData`` at the end of a prepared transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPrepare(BeginPrepare):
+    """A Prepare of a transaction that was sent while it ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """``LogicalRepCommitPreparedTxnData``."""
+
+    commit_lsn: LSN
+    end_lsn: LSN
+    commit_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared:
+    """``LogicalRepRollbackPreparedTxnData``: end and time of the PREPARE, and of the ROLLBACK."""
+
+    prepare_end_lsn: LSN
+    rollback_end_lsn: LSN
+    prepare_time: int
+    rollback_time: int
+    xid: int
+    gid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,5 +219,19 @@ class LogicalMessage:
 
 
 Message = (
-    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+    Begin
+    | Commit
+    | BeginPrepare
+    | Prepare
+    | StreamPrepare
+    | CommitPrepared
+    | RollbackPrepared
+    | Origin
+    | Relation
+    | Type
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
 )

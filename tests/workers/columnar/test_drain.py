@@ -17,11 +17,14 @@ from hypothesis import strategies as st
 from psycopg import pq
 
 from catalog.errcodes import ProtocolViolation
+from catalog.pg_lsn import LSN
 from config.limits import DRAIN_COMMITS, DRAIN_FIRST_NAP_NANOSECONDS, DRAIN_LONGEST_NAP_NANOSECONDS
 from tests.workers.columnar.records import insert, record, transaction
 from tests.workers.columnar.stub_publisher import COPY_DONE, copy_data, keepalive, streaming, wal
 from workers.columnar.drain import Drain, DrainResult, DrainStatus
 from workers.columnar.warm import warm
+from workers.proto.encode import message
+from workers.proto.messages import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
 
 OVER = (DrainStatus.END, DrainStatus.ERROR)
 
@@ -76,6 +79,29 @@ def test_messages_become_records_and_commits_are_noted() -> None:
     assert max(result.last_received for result in results) == 200 + len(whole) - 1
     assert sum(result.messages for result in results) == len(whole)
     assert sum(result.bytes for result in results) == sum(map(len, whole))
+
+
+def test_the_ends_of_prepared_transactions_are_noted_and_never_go_back() -> None:
+    prepared = [
+        message(BeginPrepare(LSN(100), LSN(150), 7, 9, "g")),
+        message(insert("1", "x")),
+        message(Prepare(LSN(100), LSN(150), 7, 9, "g")),
+    ]
+    commit = message(CommitPrepared(LSN(300), LSN(350), 8, 9, ""))
+    rollback = message(RollbackPrepared(LSN(150), LSN(450), 7, 9, 9, "a name of many letters"))
+    # PREPARE at 150 comes again behind the transaction that ended at 250.
+    whole = [*prepared, *transaction([], 2), *prepared, commit, rollback]
+    with streaming(sends(b"".join(map(wal, whole)))) as conn:
+        received, results = drain_all(conn, 4096)
+    assert received == b"".join(map(record, whole))
+    commits = np.concatenate([result.commits for result in results])[:, 1:]
+    assert commits.tolist() == [
+        [100, 150, 7, 1],
+        [200, 250, 7, 0],
+        [100, 250, 7, 1],
+        [300, 350, 8, 0],
+        [150, 450, 9, 0],
+    ]
 
 
 def test_a_keepalive_moves_positions_and_stops_only_when_it_asks() -> None:
@@ -165,12 +191,36 @@ def test_unknown_kinds_are_ignored() -> None:
             "At byte 10 of the commit message the end_lsn was expected (not 0/0).",
         ),
         (
+            wal(b"P\0" + (bytes(7) + b"\1") * 3 + bytes(4)),
+            "At byte 30 of the prepare message the gid was expected (with a NUL at its end).",
+        ),
+        (
+            wal(b"K\0" + (bytes(7) + b"\1") * 3 + bytes(3)),
+            "At byte 26 of the commit prepared message the xid was expected (length 4); "
+            "bytes left: 3.",
+        ),
+        (
+            wal(b"r\0" + (bytes(7) + b"\1") * 4 + bytes(4)),
+            "At byte 38 of the rollback prepared message the gid was expected (with a NUL at its "
+            "end).",
+        ),
+        (
             wal(b"C\0" + (bytes(7) + b"\1") * 2 + bytes(7)),
             "At byte 18 of the commit message the commit time was expected (length 8); "
             "bytes left: 7.",
         ),
     ],
-    ids=["empty", "no end", "no reply", "longer", "no end of a commit", "no time of a commit"],
+    ids=[
+        "empty",
+        "no end",
+        "no reply",
+        "longer",
+        "no end of a commit",
+        "no gid of a prepare",
+        "no xid of a commit prepared",
+        "no gid of a rollback prepared",
+        "no time of a commit",
+    ],
 )
 def test_a_malformed_envelope_is_a_protocol_violation(stream: bytes, detail: str) -> None:
     with streaming(sends(stream)) as conn, pytest.raises(ProtocolViolation) as caught:

@@ -10,7 +10,8 @@ from tests.workers.columnar.records import record
 from workers.columnar import frame_errors
 from workers.columnar.frame_errors import check
 
-BUF = np.frombuffer(record(b"B" + bytes(20)) + record(b"?secret"), np.uint8)
+PREPARED = record(b"b" + (bytes(7) + b"\1") * 3 + bytes(4) + b"secret\0")
+BUF = np.frombuffer(record(b"B" + bytes(20)) + record(b"?secret") + PREPARED, np.uint8)
 
 
 def test_no_error_is_no_error() -> None:
@@ -26,6 +27,7 @@ def test_no_error_is_no_error() -> None:
         (frame_errors.UNFINISHED, 3, "ends without a commit message"),
         (frame_errors.MALFORMED, 0, "final_lsn not set in begin message"),
         (frame_errors.MALFORMED, 25, "invalid logical replication message type"),
+        (frame_errors.MALFORMED, 36, "message sent out of order"),
     ],
 )
 def test_each_code_has_its_words_and_the_place(code: int, at: int, primary: str) -> None:

@@ -1,5 +1,6 @@
-"""Every message of the protocol's version 1, as a value and as the bytes PostgreSQL sends.
+"""Every message of version 1 of the protocol, and those of prepared transactions.
 
+Each stands as a value and as the bytes that PostgreSQL sends.
 The bytes are put together by hand from the manual's field lists, not by our encoder.
 """
 
@@ -10,16 +11,21 @@ from typing import Final
 from catalog.pg_lsn import LSN
 from workers.proto.messages import (
     Begin,
+    BeginPrepare,
     ColumnStatus,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
+    Prepare,
     PrimaryKeepalive,
     Relation,
     RelationColumn,
+    RollbackPrepared,
+    StreamPrepare,
     Truncate,
     TupleColumn,
     Type,
@@ -44,6 +50,7 @@ _END = b"\x00\x00\x00\x01\x02\x03\x04\x35"
 _TIME = b"\x00\x02\xd5\x0a\x8b\x10\x20\x30"
 _TIME_VALUE = 0x0002D50A8B102030
 _OID = b"\x00\x00\x40\x01"
+_PREPARED = _LSN + _END + _TIME + b"\x00\x00\x02\xe3" + "Größe".encode() + b"\0"
 
 CASES: Final[list[tuple[str, Message, bytes]]] = [
     (
@@ -55,6 +62,33 @@ CASES: Final[list[tuple[str, Message, bytes]]] = [
         "commit",
         Commit(LSN.parse("1/2030405"), LSN.parse("1/2030435"), _TIME_VALUE),
         b"C\x00" + _LSN + _END + _TIME,
+    ),
+    (
+        "begin prepare",
+        BeginPrepare(LSN.parse("1/2030405"), LSN.parse("1/2030435"), _TIME_VALUE, 739, "Größe"),
+        b"b" + _PREPARED,
+    ),
+    (
+        "prepare",
+        Prepare(LSN.parse("1/2030405"), LSN.parse("1/2030435"), _TIME_VALUE, 739, "Größe"),
+        b"P\x00" + _PREPARED,
+    ),
+    (
+        "stream prepare",
+        StreamPrepare(LSN.parse("1/2030405"), LSN.parse("1/2030435"), _TIME_VALUE, 739, "Größe"),
+        b"p\x00" + _PREPARED,
+    ),
+    (
+        "commit prepared of an empty gid",
+        CommitPrepared(LSN.parse("1/2030405"), LSN.parse("1/2030435"), _TIME_VALUE, 739, ""),
+        b"K\x00" + _LSN + _END + _TIME + b"\x00\x00\x02\xe3\0",
+    ),
+    (
+        "rollback prepared",
+        RollbackPrepared(
+            LSN.parse("1/2030405"), LSN.parse("1/2030435"), _TIME_VALUE, _TIME_VALUE + 1, 739, "g"
+        ),
+        b"r\x00" + _LSN + _END + _TIME + _TIME[:-1] + b"\x31" + b"\x00\x00\x02\xe3g\0",
     ),
     ("origin", Origin(LSN.parse("1/2030405"), "pg_16406"), b"O" + _LSN + b"pg_16406\0"),
     (
@@ -163,6 +197,9 @@ BROKEN: Final[list[tuple[str, bytes]]] = [
     ("a streamed transaction", b"S\x00\x00\x02\xe3\x01"),
     ("begin without a position", b"B" + bytes(8) + _TIME + b"\x00\x00\x02\xe3"),
     ("commit with flags", b"C\x01" + _LSN + _END + _TIME),
+    ("prepare with flags", b"P\x01" + _PREPARED),
+    ("begin prepare without a position", b"b" + bytes(8) + _PREPARED[8:]),
+    ("rollback prepared with flags", b"r\x01" + _LSN + _END + _TIME + _TIME + _OID + b"\0"),
     ("relation of unknown identity", b"R" + _OID + b"public\0t\0x\x00\x00"),
     ("relation of too many columns", b"R" + _OID + b"public\0t\0d\xff\xff"),
     ("insert without N", b"I" + _OID + b"K\x00\x00"),
