@@ -25,6 +25,10 @@ FIXED: Final[dict[str, str]] = {
     "spark.sql.variable.substitute": "false",
     # Otherwise a backslash at the end of a literal is no escape, and Spark reads the rest as SQL.
     "spark.sql.parser.escapedStringLiterals": "false",
+    # A session keeps its last plans under the numbers that the client gave them, and a kept plan
+    # remembers the rules that changed nothing. A later process that takes the session over begins
+    # with the same numbers: a query of a table that was missing once would never find the table.
+    "spark.connect.session.planCache.enabled": "false",
 }
 """Keys that a user cannot change. Every session sets the keys too, also on a server of the user: a
 session has a separate catalog, which reads the keys at the first use."""

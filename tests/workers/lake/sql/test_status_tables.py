@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.connect.plan import LogicalPlan
 
 from tests.fix_lake import Lake
 from workers.lake.connect.user_query import run_query
@@ -58,24 +59,31 @@ def test_made_replaced_left_alone_and_cut_back(
     assert read() == []
 
 
-def test_the_next_write_takes_the_session_that_the_last_write_left(lake_server: Lake) -> None:
+def test_the_next_write_takes_the_session_that_the_last_write_left(
+    lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left: list[tuple[str, str]] = []
 
-    def write(number: int, session: tuple[str, str] | None) -> None:
+    def write(number: int, session: tuple[str, str] | None) -> list[str]:
         table = content(n=pa.array([number]))
-        write_status_tables(
+        return write_status_tables(
             lake_server.url,
             {"pg_left": table},
             session=session,
             leave=lambda *ids: left.append(ids),
         )
 
-    write(1, None)
-    write(2, left[0])
-    assert left[1] == left[0]
+    monkeypatch.setattr(LogicalPlan, "_nextPlanId", 0)
+    assert write(1, None) == ["pg_left"]
+    # A write in a new process numbers its plans anew, and its plans equal those of the last write.
+    # The table was missing at the session's first look, and is found at the second look.
+    monkeypatch.setattr(LogicalPlan, "_nextPlanId", 0)
+    assert write(1, left[0]) == []
+    assert write(2, left[0]) == ["pg_left"]
+    assert left[2] == left[1] == left[0]
     dest = lake_server.destination()
     dest.release_sessions(left)
-    write(3, left[0])
-    assert left[2] != left[0]
+    assert write(3, left[0]) == ["pg_left"]
+    assert left[3] != left[0]
     dest.release_sessions(left)
     dest.close()
