@@ -7,6 +7,8 @@ collects. Then the snapshots of the plan expire by their ids, in a commit of met
 list is complete before the commit. Iceberg's own removal never runs, and ``remove_unnamed`` removes
 the files later.
 
+Every expiry first removes metadata files of commits that came second (``unnamed_metadata``).
+
 The plan reads manifests, which takes seconds on a busy machine. A batch that commits meanwhile is
 no conflict: only the short commit is repeated. A committed transaction would plan again for every
 repetition, and on a table with several batches a second no expiry would ever end.
@@ -26,6 +28,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from workers.lake.api.java_api import JavaApi
+from workers.lake.api.unnamed_metadata import remove_unnamed_metadata
 from workers.lake.effects import ListFiles
 from workers.lake.table import LakeIdent
 
@@ -72,6 +75,8 @@ def _expire(
 ) -> None:
     """Expire the snapshots that ``choose`` tells the expiry; list the files before the commit."""
     table = api.load(ident)
+    # By the metadata from before the expiry, which the caller has put onto the disk.
+    remove_unnamed_metadata(table)
     if list_files is None:
         update = table.expireSnapshots()
         choose(update)
