@@ -41,6 +41,7 @@ def test_every_case_is_on_the_page() -> None:
         (["--only", "copy"], run.RESULTS, ["copy_1x2m", "copy_4x500k"]),
         (["--long"], run.LONG_RESULTS, run.names_of(run.COLD, run.LONG)),
         (["--long", "--only", "growth_random"], run.LONG_RESULTS, ["growth_random"]),
+        (["--only", "wide tpcb"], run.RESULTS, ["wide", "tpcb"]),
         (
             ["--long", "--scale", "0.01"],
             run.SMALL_RESULTS,
