@@ -21,13 +21,11 @@ VERSIONS: Final = (
 ALWAYS: Final = (
     "test_background_sync.py",
     "test_chaos.py",
-    "test_commands.py",
     "test_die.py",
     "test_disk_full.py",
     "test_fence.py",
     "test_hand_over.py",
     "test_kill.py",
-    "test_other_places.py",
     "test_other_worlds.py::test_a_standby_that_has_everything_takes_over",
     "test_permanent_slot.py",
     "test_suspend.py",

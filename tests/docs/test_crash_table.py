@@ -37,7 +37,11 @@ def test_every_place_is_in_the_table() -> None:
 
 
 def test_every_way_to_die_is_played_at_every_place() -> None:
-    """With every other test; the launcher's death at the places of its workers takes minutes."""
+    """With every other test, but for what takes minutes.
+
+    That is the launcher's death at the places of its workers, deaths at the places of commands,
+    and the death of a server while a worker stands at a place of a permanent slot.
+    """
     page = script("make_crash_table")
     cells = {
         (place, head): page.cell(place, *way)
@@ -50,7 +54,15 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
         *(*failpoints.APPLY, *failpoints.FENCE, *failpoints.READY),
         *(*failpoints.TABLESYNC, *failpoints.UNDO),
     }
-    assert set(later) <= {(place, "launcher") for place in of_workers}
+    of_commands = {
+        *(*failpoints.CREATE, *failpoints.DROP, *failpoints.RECOPY),
+        *(*failpoints.EMPTIED, *failpoints.ACCEPT_GAP),
+    }
+    assert set(later) <= {
+        *((place, "launcher") for place in {*of_workers, *failpoints.FINISHEDCOPY}),
+        *((place, "lake server") for place in failpoints.FINISHEDCOPY),
+        *((place, head) for place in of_commands for head in page.WAYS),
+    }
 
 
 def test_nothing_is_played_that_the_table_does_not_tell() -> None:
