@@ -31,6 +31,7 @@ WAYS = {
 
 GROUPS = (
     ("the apply worker", failpoints.APPLY),
+    ("the apply worker, between two slices of a transaction", failpoints.SLICES),
     ("the thread of `synchronous_commit = off`", failpoints.BACKGROUND),
     ("its successor, fencing", failpoints.FENCE),
     ("the apply worker, making a table ready", failpoints.READY),

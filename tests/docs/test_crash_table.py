@@ -39,8 +39,8 @@ def test_every_place_is_in_the_table() -> None:
 def test_every_way_to_die_is_played_at_every_place() -> None:
     """With every other test, but for what takes minutes.
 
-    That is the launcher's death at the places of its workers, deaths at the places of commands,
-    and the death of a server while a worker stands at a place of a permanent slot.
+    That is the launcher's death at the places of its workers, deaths at the places of commands and
+    between slices, and the death of a server while a worker stands at a place of a permanent slot.
     """
     page = script("make_crash_table")
     cells = {
@@ -58,10 +58,11 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
         *(*failpoints.CREATE, *failpoints.DROP, *failpoints.RECOPY),
         *(*failpoints.EMPTIED, *failpoints.ACCEPT_GAP),
     }
+    everywhere = {*of_commands, *failpoints.SLICES}
     assert set(later) <= {
         *((place, "launcher") for place in {*of_workers, *failpoints.FINISHEDCOPY}),
         *((place, "lake server") for place in failpoints.FINISHEDCOPY),
-        *((place, head) for place in of_commands for head in page.WAYS),
+        *((place, head) for place in everywhere for head in page.WAYS),
     }
 
 

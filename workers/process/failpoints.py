@@ -50,6 +50,7 @@ compaction behind a batch has rewritten files that the next batch publishes.
 """
 
 SLICE_WRITTEN: Final = "apply.slice_written"
+SLICES: Final = (SLICE_WRITTEN,)
 """Behind each slice of a transaction that ``apply_work_mem`` does not hold.
 
 The place is apart from ``APPLY``: the transactions of most workloads fit, and no slice is written.

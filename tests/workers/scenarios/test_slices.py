@@ -14,6 +14,7 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_stat_subscription_stats import ConflictType
 from config.guc import Settings
 from tests.workers.columnar.native import NativeTable, Stored
+from tests.workers.sharing import Make, insert
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
@@ -164,6 +165,26 @@ def test_keys_are_swapped_over_slices_with_values_that_are_not_sent(work_mem: in
     _worker(world, work_mem).apply_batch(batch([A, *_swap()]))
     assert world.rows("a") == [(1, 20), (2, 10)]
     world.close()
+
+
+@pytest.mark.parametrize("work_mem", [ONE_RECORD, THREE_CHANGES, AT_ONCE])
+def test_slices_of_a_shared_table_leave_each_source_its_rows(sharing: Make, work_mem: int) -> None:
+    """Keys are the same in all sources, and a TRUNCATE of one is no TRUNCATE of another."""
+    one, other = sharing("1", "a", "b"), sharing("2")
+    other.worker().apply_batch(batch([A, *(insert(key, 7) for key in range(5))]))
+    worker = one.worker()
+    worker.work_mem = work_mem
+    messages: list[Message] = [A, B, *_inserts(0, 9)]
+    messages += [Update(1, None, None, _sent(key, 10 * key)) for key in range(9)]
+    messages += _swap()
+    messages.append(Truncate(cascade=False, restart_seqs=False, relids=(2,)))
+    messages += [insert(key, key, relid=2) for key in range(4)]
+    messages += [Delete(2, "K", (*row("2"), NULL)), Delete(1, "K", (*row("0"), NULL))]
+    worker.apply_batch(batch(messages, after=500))
+    assert one.rows("a") == [(1, 20), (2, 10), *((key, 10 * key) for key in range(3, 9))]
+    assert one.rows("b") == [(0, 0), (1, 1), (3, 3)]
+    assert one.position("a") == one.position("b") == 600
+    assert (other.rows(), other.position()) == ([(key, 7) for key in range(5)], 100)
 
 
 def _inserts(first: int, last: int) -> list[Message]:
