@@ -20,6 +20,7 @@ from workers.lake.storage.catalog_pointers import CatalogPointers
 from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent
 
+LONG: Final = pytest.mark.timeout(1800)
 FOUR: Final = "4:public.d"
 SNAPSHOT_BYTES, SOURCE_BYTES = 1_400, 200
 """What docs/maintenance.md says that a snapshot of a shared table takes in the metadata."""
@@ -96,20 +97,23 @@ def test_a_source_that_is_behind_stops_all(make: Make, lake_ident: LakeIdent) ->
     assert table.positions() == {ONE: 20, TWO: 20}
 
 
-def test_twelve_sources_and_twenty_five_batches_make_twenty_five_snapshots(
-    iceberg: Make, lake_server: Lake, lake_ident: LakeIdent
+@pytest.mark.parametrize(
+    ("count", "batches"), [(12, 25), pytest.param(50, 100, marks=[pytest.mark.long, LONG])]
+)
+def test_a_batch_of_many_sources_is_one_snapshot(
+    iceberg: Make, lake_server: Lake, lake_ident: LakeIdent, count: int, batches: int
 ) -> None:
     table = SharedTable(iceberg(), lake_ident)
-    sources = [f"{n:032x}:public.part_of_the_orders_{n:04}" for n in range(12)]
+    sources = [f"{n:032x}:public.part_of_the_orders_{n:04}" for n in range(count)]
     _together(table, {source: [append(table.dest, [(0, "v", None)])] for source in sources}, 20)
     before = _snapshots(table)
-    for batch in range(1, 26):
+    for batch in range(1, batches + 1):
         changed = [(0, batch - 1, batch, "v", None, False)]
         work: Work = {source: [merge(table.dest, changed)] for source in sources}
         _together(table, work, 20 + batch)
-    assert table.positions() == dict.fromkeys(sources, 45)
-    assert [row[0] for row in table.rows()] == [25] * 12
-    assert _snapshots(table) - before == 25
+    assert table.positions() == dict.fromkeys(sources, 20 + batches)
+    assert [row[0] for row in table.rows()] == [batches] * count
+    assert _snapshots(table) - before == batches
     size = _metadata_bytes(lake_server, table.ident)
     assert size <= _snapshots(table) * (SNAPSHOT_BYTES + SOURCE_BYTES * len(sources))
 
