@@ -29,10 +29,11 @@ from workers.lake.storage.catalog_pointers import CatalogPointers
 from workers.lake.table import LakeIdent
 
 NAME = "cut"
-CUTS = 10
+CUTS = 20
 SEED = 35
 LONGEST_SECONDS = 6.0
 CAUGHT_UP_SECONDS = 240.0
+TEST_SECONDS = 3600
 KEYS = 200
 
 
@@ -86,8 +87,10 @@ def family(disk: LoopDisk) -> Iterator[Family]:
         made.pgsub.stop()
 
 
+@pytest.mark.timeout(TEST_SECONDS)
+@pytest.mark.parametrize("synchronous_commit", ["on", "off"])
 def test_a_power_cut_takes_nothing_that_was_confirmed(
-    disk: LoopDisk, family: Family, database: Database
+    disk: LoopDisk, family: Family, database: Database, synchronous_commit: str
 ) -> None:
     database.run(
         "CREATE TABLE log (n int, v text)",
@@ -95,7 +98,7 @@ def test_a_power_cut_takes_nothing_that_was_confirmed(
         "CREATE TABLE emptied (n int)",
         "CREATE PUBLICATION pub FOR TABLES IN SCHEMA public",
     )
-    family.create(NAME, database.dsn, ["pub"])
+    family.create(NAME, database.dsn, ["pub"], synchronous_commit=synchronous_commit)
     wait_until(
         lambda: set(family.states(NAME).values()) == {"r"}, CAUGHT_UP_SECONDS, family.log_tail
     )
