@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from catalog.sqlite_file import CatalogFile
@@ -51,17 +51,22 @@ class ExpiredFileLists(CatalogFile):
             },
         )
 
-    def due_expired_files(self, subid: int, *, now: float, grace: float) -> list[ExpiredFiles]:
-        """The lists whose grace is over, oldest first: of the subscription and of dropped ones.
+    def due_expired_files(
+        self, subid: int, *, now: float, grace: float, tried: Collection[int] = ()
+    ) -> ExpiredFiles | None:
+        """The oldest list whose grace is over, of the subscription or of a dropped one.
 
-        A list from the future is due when the clock was set back by more than the grace.
+        ``tried`` are ids of lists to leave out. A list from the future is due when the clock was
+        set back by more than the grace. One list is read and no more: after a long outage the
+        lists that are due may be many.
         """
-        return self._all(
+        return self._one(
             "due_expired_files",
             _expired_files,
             subid=subid,
             before=_microseconds(now - grace),
             after=_microseconds(now + grace),
+            tried=json.dumps(list(tried)),
         )
 
     def expired_files_of_table(self, lake_schema: str, lake_table: str) -> list[ExpiredFiles]:

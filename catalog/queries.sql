@@ -273,7 +273,8 @@ VALUES (:subid, :lake_schema, :lake_table, :table_uuid, :expired, :files)
 SELECT * FROM expired_files
 WHERE (subid = :subid OR subid NOT IN (SELECT oid FROM pg_subscription))
     AND (expired <= :before OR expired > :after)
-ORDER BY expired, id
+    AND id NOT IN (SELECT value FROM json_each(:tried))
+ORDER BY expired, id LIMIT 1
 
 -- name: expired_files_of_table
 SELECT * FROM expired_files

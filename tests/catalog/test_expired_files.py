@@ -36,9 +36,22 @@ def test_a_list_is_due_when_the_grace_is_over(tmp_path: Path) -> None:
         store.add_expired_files(expired(7, at=10 * HOUR))
 
         def due(hours: float) -> int:
-            return len(store.due_expired_files(7, now=hours * HOUR, grace=HOUR))
+            return store.due_expired_files(7, now=hours * HOUR, grace=HOUR) is not None
 
-        assert [due(hours) for hours in (8.9, 9.1, 10, 10.9, 11, 12)] == [1, 0, 0, 0, 1, 1]
+        hours = [hours for hours in (8.9, 9.1, 10, 10.9, 11, 12) if due(hours)]
+        assert hours == [8.9, 11, 12]
+
+
+def test_the_oldest_due_list_comes_first_and_tried_ones_not_at_all(tmp_path: Path) -> None:
+    with closing(CatalogStore.open(tmp_path)) as store:
+        for at in (30.0, 10.0, 20.0):
+            store.add_expired_files(expired(7, at=at))
+        tried: list[int] = []
+        times = []
+        while (due := store.due_expired_files(7, now=HOUR, grace=0, tried=tried)) is not None:
+            tried.append(due.id)
+            times.append(due.expired)
+        assert times == [10.0, 20.0, 30.0]
 
 
 def test_lists_of_a_dropped_subscription_are_everybodys(tmp_path: Path) -> None:
@@ -46,7 +59,7 @@ def test_lists_of_a_dropped_subscription_are_everybodys(tmp_path: Path) -> None:
         one = store.insert_subscription(SUB).oid
         other = store.insert_subscription(replace(SUB, subname="other", subuuid="v")).oid
         store.add_expired_files(expired(one))
-        assert len(store.due_expired_files(one, now=9000.0, grace=0)) == 1
-        assert store.due_expired_files(other, now=9000.0, grace=0) == []
+        assert store.due_expired_files(one, now=9000.0, grace=0) is not None
+        assert store.due_expired_files(other, now=9000.0, grace=0) is None
         store.delete_subscription(one)
-        assert len(store.due_expired_files(other, now=9000.0, grace=0)) == 1
+        assert store.due_expired_files(other, now=9000.0, grace=0) is not None

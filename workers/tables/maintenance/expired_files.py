@@ -88,11 +88,11 @@ class FileRemoval:
         elif now - self._looked < FILE_REMOVAL_POLL_SECONDS:
             return
         self._looked = now
-        due = self._store.due_expired_files(self._subid, now=self._now(), grace=settings.file_grace)
-        untried = [each for each in due if each.id not in self._failed]
-        if untried:
-            job = partial(self._remove, untried[0])
-            self._removal = (untried[0], self._run_in_background(job))
+        due = self._store.due_expired_files(
+            self._subid, now=self._now(), grace=settings.file_grace, tried=self._failed
+        )
+        if due is not None:
+            self._removal = (due, self._run_in_background(partial(self._remove, due)))
         else:
             self._failed.clear()  # the next look tries the failed lists again
 
