@@ -26,6 +26,8 @@ END = "<!-- end: generated -->\n"
 RATIOS = ("ratio", "tps_ratio", "steady_tps_ratio")
 ALL_CASES = "all"
 """The case of targets that hold for all of them: by the largest figure of any."""
+ANY_SIZE = ("insert_20m", "update_20m")
+"""The cases outside of ``ALL_CASES``: a transaction of any size has a bar of its own, 1 GB."""
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
 
@@ -74,14 +76,13 @@ def results() -> dict[str, Entry]:
 def largest(found: Entries) -> dict[str, float]:
     """What the apply worker, and all our Python together, had in memory where it was most."""
     workers = {"ours": "apply worker", "native": "logical replication apply worker"}
+    entries = [entry for case, entry in found.items() if case not in ANY_SIZE]
     figures = {
-        f"{side}_worker_mb": [
-            entry.get(f"{side}_rss_mb", {}).get(role, 0) for entry in found.values()
-        ]
+        f"{side}_worker_mb": [entry.get(f"{side}_rss_mb", {}).get(role, 0) for entry in entries]
         for side, role in workers.items()
     }
     python = "ours_python_mb"
-    figures[python] = [entry.get(python) or 0 for entry in found.values()]
+    figures[python] = [entry.get(python) or 0 for entry in entries]
     return {figure: most for figure, sizes in figures.items() if (most := max(sizes, default=0))}
 
 
