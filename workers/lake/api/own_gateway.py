@@ -122,12 +122,17 @@ def close_ended(port: int, secret: str) -> int:
 
 
 def count_objects(port: int, secret: str) -> int:
-    """The Java objects that all gateways of the lake server hold."""
+    """The Java objects that all gateways of the lake server hold.
+
+    A gateway that is shut down while the others are counted holds none.
+    """
     with brief(port, secret) as shared:
         gateway = _gateway(shared)
         count = int(gateway.getBindings().size())
         for name, _ in _owners(gateway):
-            count += int(gateway.getObject(name).getGateway().getBindings().size())
+            own = gateway.getObject(name)
+            if own is not None:
+                count += int(own.getGateway().getBindings().size())
     return count
 
 

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from tests.fix_lake import Lake
+from workers.lake.api import own_gateway
 from workers.lake.api.gateway import gateway_address
 from workers.lake.api.own_gateway import Owner, OwnGateway, close_ended, count_objects
 
@@ -84,3 +86,19 @@ def test_a_process_that_closes_its_gateway_leaves_no_object(lake_server: Lake) -
     gateways[1].close()
     assert count_objects(port, secret) == before
     assert len(made) == 2
+
+
+@pytest.mark.spark
+def test_a_gateway_that_goes_during_the_count_holds_nothing(
+    lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, secret = where(lake_server)
+    close_ended(port, secret)
+    before = count_objects(port, secret)
+    listed = own_gateway._owners
+
+    def with_one_that_went(gateway: Any) -> list[tuple[str, Owner]]:
+        return [*listed(gateway), (f"{Owner.this_process()} gone", Owner.this_process())]
+
+    monkeypatch.setattr(own_gateway, "_owners", with_one_that_went)
+    assert count_objects(port, secret) == before
