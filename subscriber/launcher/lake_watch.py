@@ -1,8 +1,8 @@
 """The launcher's watch of the embedded lake server: does the server answer, and is it healthy?
 
-A process that runs is not a server that works. The server may be frozen, deadlocked, out of
-threads, or on a disk that hangs; the workers wait for the answer to a call, and a call may take
-hours. So a forked process with a Spark session asks the server every ``lake_heartbeat_interval``
+A process that runs is not a server that works. The server may be frozen, deadlocked, or out of
+threads; the workers wait for the answer to a call, and a call may take hours. So a forked process
+with a Spark session asks the server every ``lake_heartbeat_interval``
 (``workers.lake.server.heartbeat``) and reports each answer to the launcher. The launcher itself
 never asks: its loop may not wait, and the launcher loads no Spark. Without a report for
 ``lake_heartbeat_timeout`` the launcher kills the server. The workers' calls then fail as after a
@@ -132,8 +132,13 @@ class LakeWatch:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run in the forked process: data directory, the server's pid, session, interval, URL."""
+    """Run in the forked process: data directory, the server's pid, session, interval, URL.
+
+    Whatever error a question ends with, the question has no answer, and the process goes on: with
+    the end of the process the launcher's clock would begin anew, each time.
+    """
     from workers.lake.server.heartbeat import Heartbeat
+    from workers.lake.server.lake_server import keep_output_small
 
     data_dir, pid, session_id, interval, url = argv
     server_log.setup("lake watch", Path(data_dir))
@@ -143,6 +148,9 @@ def main(argv: Sequence[str]) -> int:
         try:
             if not report_lake_alive(Path(data_dir), int(pid), heartbeat.beat()):
                 return 0
-        except ReplicationError as error:
-            log.debug("action=heartbeat sqlstate=%s %s", error.code, error.primary)
+        except Exception as caught:
+            error = server_log.unexpected(caught)
+            level = logging.DEBUG if isinstance(caught, ReplicationError) else logging.WARNING
+            log.log(level, "action=heartbeat sqlstate=%s %s", error.code, error.primary)
+        keep_output_small(Path(data_dir))
         time.sleep(float(interval))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from catalog.errcodes import ConnectionFailure
 from config.guc import Settings
 from subscriber.launcher import lake_watch
 from subscriber.launcher.lake_budget import Health
@@ -129,6 +132,31 @@ def test_the_process_ends_with_the_launcher(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(lake_watch, "report_lake_alive", lambda *given: asked.append(given))
     assert lake_watch.main(["/data", "812", "a session", "30.0", URL]) == 0
     assert [given[1] for given in asked] == [812, 812]
+
+
+@pytest.mark.parametrize("error", [ConnectionFailure("no answer"), ValueError("no number")])
+def test_a_question_that_fails_in_any_way_has_no_answer(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And the process asks again: with its end the launcher would wait the whole time anew."""
+    beats = iter([error, error, {"threads": 1}])
+    reported: list[object] = []
+
+    class Heartbeat:
+        def __init__(self, *given: object) -> None:
+            pass
+
+        def beat(self) -> object:
+            beat = next(beats)
+            if isinstance(beat, Exception):
+                raise beat
+            return beat
+
+    monkeypatch.setattr("workers.lake.server.heartbeat.Heartbeat", Heartbeat)
+    monkeypatch.setattr("workers.process.log.setup", lambda *_: None)
+    monkeypatch.setattr(lake_watch, "report_lake_alive", lambda *given: reported.append(given[2]))
+    assert lake_watch.main([str(tmp_path), "812", "a session", "0", URL]) == 0
+    assert reported == [{"threads": 1}]
 
 
 def test_an_unhealthy_server_is_replaced_when_all_workers_have_ended(family: Family) -> None:

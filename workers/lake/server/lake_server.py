@@ -20,6 +20,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -53,6 +54,8 @@ from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
 from workers.parent_death import dying_with_parent
 
+OUTPUT: Final = "lake-server.out"
+"""What the JVM prints, in the folder of logs."""
 _STARTED: Final = re.compile(r"Spark Connect server started at: \S*?:(\d+)\s")
 
 _LOG4J: Final = """\
@@ -136,11 +139,11 @@ class LakeServer:
         token = secrets.token_urlsafe(24)
         gateway = GatewayServer(scratch / "gateway", used=writes_here(conf or {}))
         offset = log_path.stat().st_size
-        output = log_dir / "lake-server.out"
+        output = log_dir / OUTPUT
         first = without_defaults(ivy_home() / "jars", {**(catalog or {}), **(conf or {})})
         class_path = [*map(str, first + jars), str(spark_home() / "jars" / "*")]
         archive = ClassArchive.of(java, class_path, ivy_home())
-        _keep_small(output)
+        keep_output_small(data_dir)
         _touch_private(output)
         with output.open("ab") as out:
             output_offset = out.tell()
@@ -353,11 +356,19 @@ def _since(path: Path, offset: int) -> str:
         return handle.read().decode("utf-8", "replace")
 
 
-def _keep_small(path: Path) -> None:
-    """Rename the file of a former server's output if the file is large."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size >= LOG_FILE_BYTES:
-            path.replace(path.with_name(f"{path.name}.1"))
+def keep_output_small(data_dir: Path) -> None:
+    """Move a large ``lake-server.out`` aside; a server that runs goes on writing to the file.
+
+    The JVM has the file open and appends, so the text is copied and the file is emptied. What the
+    JVM prints between the two is lost. A file that cannot be copied stays as it is.
+    """
+    output = data_dir / "log" / OUTPUT
+    with contextlib.suppress(OSError):
+        if output.stat().st_size >= LOG_FILE_BYTES:
+            aside = output.with_name(f"{OUTPUT}.1")
+            _touch_private(aside)
+            shutil.copyfile(output, aside)
+            os.truncate(output, 0)
 
 
 def _touch_private(path: Path) -> None:

@@ -13,9 +13,16 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure, IoError, LakeBroken
 from tests.fix_lake import Lake
+from workers.lake.server import lake_server
 from workers.lake.server.class_archive import ClassArchive
 from workers.lake.server.gateway_port import GatewayServer
-from workers.lake.server.lake_server import LakeServer, _since, prepare_catalog
+from workers.lake.server.lake_server import (
+    OUTPUT,
+    LakeServer,
+    _since,
+    keep_output_small,
+    prepare_catalog,
+)
 from workers.lake.table import LakeIdent
 
 
@@ -91,3 +98,26 @@ def test_one_that_begins_on_a_full_disk_cannot_go_on(tmp_path: Path) -> None:
         lake.close()
     finally:
         server.stop()
+
+
+def test_a_large_output_is_moved_aside_while_the_server_appends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_server, "LOG_FILE_BYTES", 10)
+    keep_output_small(tmp_path)
+    (tmp_path / "log").mkdir()
+    path = tmp_path / "log" / OUTPUT
+    with path.open("a", encoding="ascii") as out:
+        out.write("short\n")
+        out.flush()
+        keep_output_small(tmp_path)
+        assert path.read_text() == "short\n"
+        out.write("long\n")
+        out.flush()
+        keep_output_small(tmp_path)
+        assert path.read_text() == ""
+        out.write("next\n")
+    assert path.read_text() == "next\n"
+    aside = path.with_name(f"{OUTPUT}.1")
+    assert aside.read_text() == "short\nlong\n"
+    assert aside.stat().st_mode & 0o777 == 0o600
