@@ -27,6 +27,7 @@ from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
+from workers.lake.files.refused_files import RefusedFiles
 from workers.lake.files.segment_writer import FileSegmentWriter
 from workers.lake.files.table_layout import TableLayout, lacks_columns, read_layout
 from workers.lake.interfaces.table_api import FileCommits
@@ -77,6 +78,10 @@ class SparkTables:
         """Remove the files that a failed copy wrote; orphan removal takes the files of Spark."""
         del ident, copy_id
 
+    def remove_refused(self, ident: LakeIdent) -> None:
+        """Remove the files of commits that the lake refused; see ``refused_files``."""
+        del ident
+
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
 
@@ -86,7 +91,7 @@ class FileTables(SparkTables):
 
     def __init__(self, commits: FileCommits, staging: Staging) -> None:
         super().__init__(staging)
-        self._commits = commits
+        self._commits = RefusedFiles(commits)
         self._lock = threading.Lock()
         self._files: dict[LakeIdent, TableLayout | None] = {}
         self._dead = DeletedRowsCache()
@@ -176,6 +181,10 @@ class FileTables(SparkTables):
         if copied:
             with suppress(LakeFailure):  # no attempt waits for the removal; orphan removal follows
                 self._commits.remove_files(ident, copied)
+
+    def remove_refused(self, ident: LakeIdent) -> None:
+        """Remove the files of commits that the lake refused; see ``refused_files``."""
+        self._commits.remove_refused(ident)
 
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:

@@ -92,10 +92,10 @@ class IcebergDestination(Destination):
         catalog_file: Path | None = None,
     ) -> None:
         """``session``: user and session id of a session to take over, for the first thread.
-        ``has_successor``: was this session, which was closed from outside, closed by a successor?
-        ``catalog_file`` is the embedded lake's catalog, if the tables are there.
-        ``format_version`` is Iceberg's version for new tables. Only version 3 records the snapshot
-        that last wrote a row, and so tells writers apart.
+        ``has_successor``: did a successor close this session, which was closed from outside?
+        ``catalog_file``: the embedded lake's catalog, if the tables are there. ``format_version``:
+        Iceberg's version for new tables. Only version 3 records the snapshot that last wrote a row,
+        and so tells writers apart.
         """
         user_id = f"pgsub_{identity.subid}"
         gateway, close = choose_gateway(url)
@@ -216,7 +216,8 @@ class IcebergDestination(Destination):
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
     ) -> None:
-        """Drop branches, with the snapshots of the branches; see ``discard``."""
+        """Drop branches, with snapshots, and files of refused commits; see ``discard``."""
+        self._file_tables.remove_refused(ident)
         for name in discard_branches(self._tables, ident, prefix, keep):
             self._branch_positions.pop((ident, name), None)
             self._durability.committed(ident, 2)
@@ -334,8 +335,7 @@ class IcebergDestination(Destination):
         Only the worker's generation writes to the branch, and a session with an unanswered call is
         released before a new session is used. The tip that ``write_branch`` left need therefore not
         be read again. Raises 40001 if ``main`` or the branch was moved; no row of the batch is
-        visible then. Returns the newest snapshot of ``main``, or None after a call without a clear
-        answer.
+        visible then. Returns the newest snapshot of ``main``, or None if the answer was unclear.
         """
         if self._branch_positions.get((ident, branch)) != stamp:
             found = self._tables.history(ident).tip_stamp(branch)

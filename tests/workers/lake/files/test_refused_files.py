@@ -1,0 +1,113 @@
+"""The files of commits that the lake refused: who removes them, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import IoError, ReplicationError, RequiredProcessGone
+from tests.workers.lake.contract import Make, append, merge, stamp
+from tests.workers.lake.watched import Watched, update, with_rows
+from workers.lake.api.table_api import GatewayTableApi
+from workers.lake.connect.errors import LakeFailure
+from workers.lake.files.refused_files import RefusedFiles
+from workers.lake.interfaces.table_api import FileChange
+from workers.lake.staged_rows import LayoutId, NewFile
+from workers.lake.table import LakeIdent
+
+T = LakeIdent("public", "t")
+CHANGE = FileChange(
+    LayoutId("uuid", 0, 0, 2), added=[NewFile("a", 1, 1)], added_deletes=[NewFile("d", 1, 1)]
+)
+
+
+class Commits:
+    """A lake that refuses every commit with ``error``."""
+
+    def __init__(self, error: ReplicationError) -> None:
+        self.error, self.removed = error, list[str]()
+
+    def commit_files(self, *given: object) -> None:
+        raise self.error
+
+    def remove_files(self, ident: LakeIdent, files: list[str]) -> int:
+        assert ident == T
+        self.removed += files
+        return len(files)
+
+
+def unknown() -> LakeFailure:
+    error = LakeFailure("failed")
+    error.message = "org.apache.iceberg.exceptions.CommitStateUnknownException: 503"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "removed"),
+    [
+        (IoError("full"), ["a", "d"]),
+        (LakeFailure("refused"), ["a", "d"]),
+        (RequiredProcessGone("lost"), []),
+        (unknown(), []),
+    ],
+)
+def test_only_an_answered_refusal_takes_the_files_along(
+    error: ReplicationError, removed: list[str]
+) -> None:
+    lake: Any = Commits(error)
+    commits = RefusedFiles(lake)
+    with pytest.raises(type(error)):
+        commits.commit_files(T, "b", CHANGE, "writing")
+    commits.remove_refused(LakeIdent("public", "other"))
+    assert lake.removed == []
+    commits.remove_refused(T)
+    commits.remove_refused(T)
+    assert lake.removed == removed
+
+
+@pytest.mark.spark
+def test_attempts_whose_commits_are_refused_leave_no_file(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk would become fuller with every attempt."""
+    table = with_rows(Watched(iceberg(local_relation_rows=10), lake_ident), 20)
+    before = table.on_disk()
+
+    def full(*args: Any, **more: Any) -> None:
+        raise IoError("No space left on device")
+
+    for _ in range(3):
+        staged = table.own_rows([(n, "x", None) for n in range(30, 60)])
+        with monkeypatch.context() as patch:
+            patch.setattr(GatewayTableApi, "commit_files", full)
+            table.refused([merge(table.dest, [update(5)])])
+            table.refused([replace(append(table.dest, [(70, "y", None)]), append=staged)])
+        table.dest.discard(staged)
+        assert len(table.on_disk()) > len(before)
+        table.dest.drop_branches(table.ident)
+        assert table.on_disk() == before
+    assert len(table.rows()) == 20
+
+
+@pytest.mark.spark
+def test_a_commit_that_took_effect_before_its_error_keeps_its_files(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = with_rows(Watched(iceberg(local_relation_rows=10), lake_ident), 20)
+    commit = GatewayTableApi.commit_files
+
+    def late(*args: Any, **more: Any) -> None:
+        commit(*args, **more)
+        raise LakeFailure("an error behind the commit")
+
+    branch = table.branch()
+    with monkeypatch.context() as patch:
+        patch.setattr(GatewayTableApi, "commit_files", late)
+        with pytest.raises(LakeFailure):
+            table.dest.write(
+                table.ident, branch, [append(table.dest, [(70, "y", None)])], stamp(30)
+            )
+    table.dest.drop_branches(table.ident, keep=branch)
+    assert table.query("count(*)", f"branch_{branch}") == [(21,)]

@@ -1,0 +1,85 @@
+"""Remember the files of commits that the lake refused, and remove the files with the branch.
+
+A commit names files that are in the table's folder already. When the lake answers a commit with an
+error, no snapshot names the files, and the next attempt writes files of its own. A full disk would
+become fuller with every attempt. So the files of a refused commit are remembered for the table, and
+they go when the worker drops the branch of the failed attempt. A file that a snapshot names
+stays: the error may have come behind the commit.
+
+An error without an answer, and an answer that the outcome is unknown, leave the files alone: the
+commit may still take effect. Orphan removal finds such files.
+
+Trace: rows 1..900 are in file A, and the commit of A ends with "No space left on device". A is
+remembered. The worker gives the batch up and drops the branch; A is named by no snapshot and goes.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from catalog.errcodes import ConnectionFailure, ReplicationError
+from workers.lake.connect.errors import LakeFailure
+from workers.lake.interfaces.table_api import FileChange, FileCommits, FileTotals
+from workers.lake.staged_rows import FileList
+from workers.lake.table import LakeIdent
+
+_UNKNOWN: Final = re.compile(r"\bCommitStateUnknownException\b")
+
+
+class RefusedFiles(FileCommits):
+    """Passes all calls on to ``commits``, and remembers the files of refused commits."""
+
+    def __init__(self, commits: FileCommits) -> None:
+        self._commits = commits
+        self._lock = threading.Lock()
+        self._refused: defaultdict[LakeIdent, list[str]] = defaultdict(list)
+
+    def commit_files(
+        self, ident: LakeIdent, branch: str, change: FileChange, what: str
+    ) -> FileTotals:
+        """See ``FileCommits``."""
+        try:
+            return self._commits.commit_files(ident, branch, change, what)
+        except ReplicationError as error:
+            if not _is_open(error):
+                with self._lock:
+                    paths = [file.path for file in (*change.added, *change.added_deletes)]
+                    self._refused[ident] += paths
+            raise
+
+    def remove_refused(self, ident: LakeIdent) -> None:
+        """Remove the table's remembered files. Staged rows of the failed attempt are gone, too."""
+        with self._lock:
+            files = self._refused.pop(ident, [])
+        if files:
+            with suppress(LakeFailure):  # orphan removal follows
+                self._commits.remove_files(ident, files)
+
+    def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
+        """See ``FileCommits``."""
+        return self._commits.metadata(ident, what)
+
+    def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
+        """See ``FileCommits``."""
+        return self._commits.tip(ident, branch, what)
+
+    def list_files(self, ident: LakeIdent, branch: str, what: str) -> FileList:
+        """See ``FileCommits``."""
+        return self._commits.list_files(ident, branch, what)
+
+    def remove_files(
+        self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
+    ) -> int:
+        """See ``FileCommits``."""
+        return self._commits.remove_files(ident, files, table_uuid)
+
+
+def _is_open(error: ReplicationError) -> bool:
+    """May the commit still take effect?"""
+    unknown = isinstance(error, LakeFailure) and _UNKNOWN.search(error.message)
+    return isinstance(error, ConnectionFailure) or bool(unknown)
