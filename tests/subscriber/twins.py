@@ -170,7 +170,7 @@ class PublisherTwin:
             return [("public", name, "1 2") for name in tables]
         if "pubinsert" in sql:
             return [
-                ("public", name, *table.letters, "f", table.row_filter, "1/1")
+                ("public", name, *table.letters, "f", table.row_filter, "1/1", "0", "1")
                 for publication in named
                 for name, table in self._of(publication).items()
             ]
@@ -188,7 +188,7 @@ class PublisherTwin:
         if "INNER JOIN" in sql:
             name = re.findall(r"relname = '(.*?)'", sql)[0]
             oid = next(oid for oid, other in oids.items() if other == name)
-            return [(oid, self.tables[name].identity, self.tables[name].relkind)]
+            return [(oid, self.tables[name].identity, self.tables[name].relkind, "0")]
         if "c.relreplident = 'f'" in sql:
             return []  # no primary key, and no partition
         if "pg_attribute" in sql:

@@ -65,7 +65,7 @@ class PublisherTwin:
             "pg_export_snapshot": [("00000003-0000001B-1",)],
             "pg_relation_filenode": [("0",)],
             "has_table_privilege": [("0" if self.lockable else "1",)],
-            "INNER JOIN": [("16389", "d", "r")],
+            "INNER JOIN": [("16389", "d", "r", "16402")],
             "array_length": [(self.listed,)],
             "pg_attribute": [
                 (str(n), name, "23", "-1", "t", "t" if name in self.key else "f", "f", identity)
@@ -73,7 +73,7 @@ class PublisherTwin:
             ],
             "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0", ",")],
             "pg_get_expr": [(None,)],
-            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1")],
+            "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1", "16402", "7")],
         }
         return [rows for words, rows in answers.items() if words in sql][-1]
 

@@ -21,7 +21,7 @@ from workers.lake.memory.lake import MemoryLake
 from workers.lake.sources import source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, Identity, LakeIdent, Stamp
 from workers.proto.messages import Insert, Message
-from workers.publisher.fingerprint import published_as
+from workers.publisher.fingerprint import PublishedTable, TableFile, published_as
 from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
@@ -103,7 +103,10 @@ class Sharing:
         writer.settle_in_flight()
         rels = self.store.rels(self.sub.oid)
         published = {
-            (rel.nspname, rel.relname): published_as(rel.fingerprint) or "" for rel in rels
+            (rel.nspname, rel.relname): PublishedTable(
+                published_as(rel.fingerprint) or "", TableFile(0, 0)
+            )
+            for rel in rels
         }
         applier = Applier(
             self.store,

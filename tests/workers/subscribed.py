@@ -19,6 +19,7 @@ from workers.apply.table_checks import TableChecks
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.table import MAIN, Identity, LakeColumn, LakeIdent, Stamp
+from workers.publisher.fingerprint import PublishedTable, TableFile
 from workers.publisher.replica_identity import Identities
 from workers.tables.writer import LakeWriter
 
@@ -32,6 +33,7 @@ class Subscribed:
     """Tables ``public.a`` and ``public.b`` (id, v), empty; ``worker`` starts the next worker.
 
     ``identity``: the columns of the publisher's replica identities, and whether each is sent.
+    ``files``: the files of the tables on the publisher, by name.
     ``delimiters``: what the publisher says of array types; ``asked_types``: of which it was asked.
     """
 
@@ -40,6 +42,7 @@ class Subscribed:
     sub: Subscription = field(init=False)
     writer: LakeWriter | None = None
     published: dict[tuple[str, str], str] = field(default_factory=dict)
+    files: dict[str, TableFile] = field(default_factory=dict)
     identity: dict[str, bool] | None = field(default_factory=lambda: {"id": True})
     delimiters: dict[int, str] = field(default_factory=dict)
     asked_types: list[set[int]] = field(default_factory=list)
@@ -97,12 +100,20 @@ class Subscribed:
             threads=2,
         )
         self.writer.settle_in_flight()
-        checks = TableChecks(lambda: self.published, self.identities, self.delimiters_of)
+        checks = TableChecks(self.published_tables, self.identities, self.delimiters_of)
         applier = Applier(self.store, self.sub, self.writer, checks)
         applier.known_fault = KnownFault(self.store, self.sub.oid)
         applier.read_rels()
         self.applier = applier
         return applier
+
+    def published_tables(self) -> dict[tuple[str, str], PublishedTable]:
+        """How the publisher publishes the tables now."""
+        nowhere = TableFile(0, 0)
+        return {
+            name: PublishedTable(text, self.files.get(name[1], nowhere))
+            for name, text in self.published.items()
+        }
 
     def identities(self, relids: Collection[int]) -> Identities:
         """What the publisher says of relations.

@@ -273,7 +273,7 @@ class Synchronised:
         patch.setattr(worker, "drop_sync_slot", self._drop_slot)
         patch.setattr(worker, "copy_table", self._copy_table)
         patch.setattr(worker, "catchup_forms", lambda *_: None)
-        patch.setattr(publisher_link, "fetch_published", lambda *_: self.world.published)
+        patch.setattr(publisher_link, "fetch_published", lambda *_: self.world.published_tables())
         patch.setattr(
             publisher_link, "ask_identities", lambda *asked: self.world.identities(asked[-1])
         )

@@ -209,6 +209,7 @@ class Applier:
         takes over ``copied`` and the fingerprint. The states of the tables in ``rels`` stay.
         """
         self.relmap = relmap
+        self.checks.files.forget_part()
         stored = {rel.srrelid: rel for rel in self.store.rels(self.sub.oid)}
         for name, rel in self.rels.items():
             now = stored.get(rel.srrelid)
@@ -313,7 +314,7 @@ class Applier:
         for changed in self.checks.changed_tables(runs, self.rels, announced):
             self._look_up_inserted_keys(changed)
         for rel in self.checks.with_first_keys(runs, self.rels):
-            self._store_key(rel)
+            self._store_fingerprint(rel)
         runs = self.checks.with_coverage(runs, self.rels)
         work = {
             self.rels[target].srrelid: [self._in_form(run) for run in own]
@@ -383,8 +384,8 @@ class Applier:
         self.rels[rel.nspname, rel.relname] = rel
         self.writer.look_up_inserted_keys(rel, **table.columns)
 
-    def _store_key(self, rel: SubscriptionRel) -> None:
-        """Store the fingerprint with the key's digest, unless a command has changed the row."""
+    def _store_fingerprint(self, rel: SubscriptionRel) -> None:
+        """Store the fingerprint with key and file, unless a command has changed the row."""
         before = self.rels[rel.nspname, rel.relname]
         self.rels[rel.nspname, rel.relname] = rel
         with self.store.transaction():
@@ -429,6 +430,8 @@ class Applier:
                 self.sub = replace(self.sub, subskiplsn=InvalidXLogRecPtr)
         if skip is not None and skip.txn is not None:
             progress.log_skip_end(self.sub, skip.lsn)
+        for rel in self.checks.files.take_over(self.rels):
+            self._store_fingerprint(rel)
         self.decided_lsn = end_lsn
         if self.known_fault is not None:
             self.known_fault.passed(end_lsn)

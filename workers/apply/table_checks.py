@@ -6,9 +6,10 @@ A table on the publisher may have changed since the copy. The checks, in this or
 2. A list column of the lake table gets an array whose elements no comma separates (PostGIS): an
    error, because the array would be read as a wrong list.
 3. A different table has the name now, or the key columns have other names or types than during the
-   copy, or the table is published differently than during the copy. In each case an inserted key
-   may be in the lake table already. From then on inserted keys are looked up. The catalog row of
-   the table says ``copied = false`` before the batch is written.
+   copy, or the table is published differently or has another file than during the copy
+   (``workers.apply.table_files``). In each case an inserted key may be in the lake table already.
+   From then on inserted keys are looked up. The catalog row of the table says ``copied = false``
+   before the batch is written.
 4. The columns that a Relation message flags as key may be only a part of the replica identity.
 
 Before the third check, a table under REPLICA IDENTITY FULL gets its primary key as key
@@ -34,6 +35,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.apply.key_under_full import flagged_key_digest, flagged_under_full
+from workers.apply.table_files import TableFiles
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
 from workers.changes.failed_transaction import FailedTransaction, failed_at
@@ -47,6 +49,7 @@ from workers.lake.sources import delete_rows, source_of
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
 from workers.publisher.fingerprint import (
+    PublishedTable,
     published_as,
     stored_key_digest,
     with_key_digest,
@@ -149,17 +152,19 @@ def _options(target: RelName, tables: Mapping[str, TableOptions]) -> TableOption
 class TableChecks:
     """The checks of a worker: they ask the publisher and remember the answers.
 
-    ``published`` asks for the current fingerprint of every published table, and returns None if the
-    fingerprints are not known now. ``identities`` asks for the replica identities of some tables.
-    ``delimiters`` asks what separates the elements of array types that are not built in; the answer
-    never changes. ``_identities`` has the answers by relid, until the relation is announced again.
+    ``published`` asks for the current fingerprint and file of every published table, and returns
+    None if the fingerprints are not known now. ``identities`` asks for the replica identities of
+    some tables. ``delimiters`` asks what separates the elements of array types that are not built
+    in; the answer never changes. ``_identities`` has the answers by relid, until the relation is
+    announced again.
     ``uncompared`` has the tables that were announced, and whose fingerprint was not compared since.
     """
 
-    published: Callable[[], Mapping[RelName, str] | None]
+    published: Callable[[], Mapping[RelName, PublishedTable] | None]
     identities: Callable[[Collection[int]], Identities]
     delimiters: Callable[[Collection[int]], Mapping[int, str]]
     uncompared: set[RelName] = field(default_factory=set)
+    files: TableFiles = field(default_factory=TableFiles)
     _identities: dict[int, Mapping[str, bool]] = field(default_factory=dict)
     _lock_logged: bool = False
     _delimiters: dict[int, str] = field(default_factory=lambda: {_BOXES: ";"})
@@ -230,7 +235,8 @@ class TableChecks:
         """Find the tables whose inserted keys must be looked up from now on.
 
         Only a table that the publisher has just announced can have a new fingerprint: after any
-        change of the publication a Relation message comes before the next change. The fingerprint
+        change of the publication a Relation message comes before the next change. A TRUNCATE gives
+        a table a new file. The fingerprint
         holds row versions, so a change of the publication is seen even after the change was undone.
 
         A table stays in ``uncompared`` while a lock keeps the publisher from answering. The caller
@@ -238,6 +244,7 @@ class TableChecks:
         in the fingerprint, so an equal fingerprint later proves that nothing changed meanwhile.
         """
         self.uncompared |= {name_of(relation) for relation in announced}
+        self.uncompared |= self.files.note_truncates(runs)
         changed: list[ChangedTable] = []
         copied_whole: list[SubscriptionRel] = []
         for target, own in runs.items():
@@ -266,7 +273,7 @@ class TableChecks:
             return []
         self._lock_logged = False
         self.uncompared -= {(rel.nspname, rel.relname) for rel in rels}
-        return _published_differently(rels, published)
+        return _published_differently(rels, published, self.files)
 
     def with_first_keys(
         self, runs: Runs, rels: Mapping[RelName, SubscriptionRel]
@@ -356,26 +363,30 @@ def _has_other_key(rel: SubscriptionRel, runs: Sequence[Run]) -> bool:
 
 
 def _published_differently(
-    rels: Sequence[SubscriptionRel], published: Mapping[RelName, str]
+    rels: Sequence[SubscriptionRel], published: Mapping[RelName, PublishedTable], files: TableFiles
 ) -> list[ChangedTable]:
-    """Find the tables with a fingerprint that differs from the fingerprint of the copy.
+    """Find the tables with a fingerprint, or a file, that differs from that of the copy.
 
     A DELETE may not have been published, or an UPDATE may have brought a row into a new filter. So
     an inserted key may be in the lake table already, even after the publication is widened again.
     """
     changed = []
     for rel in rels:
-        fingerprint = published.get((rel.nspname, rel.relname))
-        if fingerprint == published_as(rel.fingerprint):
-            continue
-        log.info(
-            'action=republished subid=%d relid=%d table "%s.%s" is not published as when it '
-            "was copied; inserted keys are looked for",
-            rel.srsubid,
-            rel.srrelid,
-            rel.nspname,
-            rel.relname,
-        )
-        now = replace(rel, copied=False, fingerprint=fingerprint)
-        changed.append(ChangedTable(now, {"fingerprint": fingerprint}))
+        now = published.get((rel.nspname, rel.relname))
+        fingerprint = None if now is None else now.fingerprint
+        if now is None or fingerprint != published_as(rel.fingerprint):
+            log.info(
+                'action=republished subid=%d relid=%d table "%s.%s" is not published as when it '
+                "was copied; inserted keys are looked for",
+                *(rel.srsubid, rel.srrelid, rel.nspname, rel.relname),
+            )
+            other = replace(rel, copied=False, fingerprint=fingerprint)
+            changed.append(ChangedTable(other, {"fingerprint": fingerprint}))
+        elif files.is_rewritten(rel, now.file):
+            log.info(
+                'action=rewritten subid=%d relid=%d table "%s.%s" was rewritten on the publisher, '
+                "and may have been UNLOGGED meanwhile; inserted keys are looked for",
+                *(rel.srsubid, rel.srrelid, rel.nspname, rel.relname),
+            )
+            changed.append(ChangedTable(replace(rel, copied=False)))
     return changed

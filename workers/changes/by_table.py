@@ -57,7 +57,8 @@ A target that takes no transaction is absent."""
 class Run:
     """Changes of a target under one layout, in commit order.
 
-    ``truncate`` says whether the target is emptied before the changes.
+    ``truncate`` says whether the target is emptied before the changes. ``truncate_xid`` is the
+    publisher's transaction that did so last.
 
     ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``coverage`` says whether
     the key columns of the relation are the whole replica identity.
@@ -67,6 +68,7 @@ class Run:
     changes: Changes | None
     truncate: bool = False
     coverage: Coverage = Coverage.UNKNOWN
+    truncate_xid: int = 0
 
 
 def rows_by_operation(targets: Iterable[Iterable[Run]]) -> dict[str, int]:
@@ -241,7 +243,8 @@ def _runs(
         for piece in _in_commit_order(kept)
     ]
     if truncates:
-        runs.insert(0, Run(None, None, truncate=True))
+        xid = int(framed.txns.xid[truncates[-1].txn])
+        runs.insert(0, Run(None, None, truncate=True, truncate_xid=xid))
     return runs
 
 

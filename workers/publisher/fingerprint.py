@@ -5,10 +5,12 @@ was changed and changed back between two looks may have left changes out. So the
 the actions, the row filters, and the version (``xmin``) of every catalog row that makes the table
 part of a publication: a change that was taken back leaves other versions.
 
-A copy also stores a digest of the key columns, with names and types. The digest follows the
-fingerprint, for example ``iudt- @0123456789abcdef #fedcba9876543210``. An ALTER COLUMN TYPE with
-USING gives the publisher's rows other keys and sends no change of a row; the digest differs
-afterwards. A fingerprint without the digest was stored by an older version: the key is not known.
+A copy also stores a digest of the key columns, with names and types, and the file of the table.
+Both follow the fingerprint, for example ``iudt- @0123456789abcdef #fedcba9876543210 /16402``. An
+ALTER COLUMN TYPE with USING gives the publisher's rows other keys and sends no change of a row; the
+digest differs afterwards. A table that was ``UNLOGGED`` for a while sends no change either; the
+table has another file afterwards (``workers.apply.table_files``). A fingerprint without the digest,
+or without the file, was stored by an older version: the key, or the file, is not known.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from typing import Final
 
 from catalog.namespace import quote_literal_list
 from workers.publisher.interfaces import QueryConn
-from workers.publisher.queries import query, to_text
+from workers.publisher.queries import query, to_number, to_text
 
 TableName = tuple[str, str]
 
 KeyColumn = tuple[str, int, int]
 """The name of a key column, the oid of the type, and the type modifier."""
 
-_KEY_DIGEST: Final = re.compile(r" #([0-9a-f]{16})\Z")
+_AT_COPY: Final = re.compile(r"(?: #(?P<key>[0-9a-f]{16}))?(?: /(?P<file>[0-9]+))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +62,44 @@ class PublishedPart:
     actions: tuple[bool, ...]
     row_filter: str | None
     version: str
+    file: TableFile
 
 
-def fetch_fingerprints(conn: QueryConn, publications: Sequence[str]) -> dict[TableName, str]:
-    """Ask for the fingerprint of every published table in one query.
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """The file with the rows of a table (``pg_class.relfilenode``), 0 for a partitioned table.
+
+    ``xid`` is the transaction, or the subtransaction, that wrote the table's row of ``pg_class``.
+    """
+
+    number: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """The present fingerprint and file of a published table."""
+
+    fingerprint: str
+    file: TableFile
+
+
+def fetch_fingerprints(
+    conn: QueryConn, publications: Sequence[str]
+) -> dict[TableName, PublishedTable]:
+    """Ask for the fingerprint and the file of every published table in one query.
 
     The fingerprints equal those of ``RemoteTable.fingerprint``.
     """
     published = fetch_parts(conn, publications)
     return {
-        table: fingerprint_of(
-            combine_actions(parts),
-            combine_filters(part.row_filter for part in parts),
-            versions_of(parts),
+        table: PublishedTable(
+            fingerprint_of(
+                combine_actions(parts),
+                combine_filters(part.row_filter for part in parts),
+                versions_of(parts),
+            ),
+            parts[0].file,
         )
         for table, parts in published.items()
     }
@@ -97,7 +124,9 @@ def fetch_parts(
     )
     tables: dict[TableName, list[PublishedPart]] = {}
     for row in conn.exec(sql):
-        part = PublishedPart(tuple(value == "t" for value in row[2:7]), row[7], to_text(row[8]))
+        actions = tuple(value == "t" for value in row[2:7])
+        file = TableFile(to_number(row[9]), to_number(row[10]))
+        part = PublishedPart(actions, row[7], to_text(row[8]), file)
         tables.setdefault((to_text(row[0]), to_text(row[1])), []).append(part)
     return tables
 
@@ -133,17 +162,33 @@ def key_digest(columns: Iterable[KeyColumn]) -> str:
     return hashlib.sha256(repr(sorted(columns)).encode()).hexdigest()[:16]
 
 
-def with_key_digest(fingerprint: str, digest: str) -> str:
-    """The text that a copy stores: the fingerprint of the publications, then the key's digest."""
-    return f"{fingerprint} #{digest}"
+def with_key_digest(stored: str, digest: str) -> str:
+    """The text that a copy stores, with another digest of the key."""
+    return _at_copy(published_as(stored) or "", digest, stored_file(stored))
+
+
+def with_file(stored: str, number: int) -> str:
+    """The text that a copy stores, with another file of the table."""
+    return _at_copy(published_as(stored) or "", stored_key_digest(stored), number)
 
 
 def stored_key_digest(stored: str | None) -> str | None:
     """The digest of the key columns in a stored fingerprint; None if the key is not known."""
-    found = _KEY_DIGEST.search(stored or "")
-    return found[1] if found else None
+    found = _AT_COPY.search(stored or "")
+    return found["key"] if found else None
+
+
+def stored_file(stored: str | None) -> int | None:
+    """The file of the table in a stored fingerprint; None if the file is not known."""
+    found = _AT_COPY.search(stored or "")
+    return int(found["file"]) if found and found["file"] else None
 
 
 def published_as(stored: str | None) -> str | None:
-    """The fingerprint of the publications in a stored fingerprint, without the key's digest."""
-    return None if stored is None else _KEY_DIGEST.sub("", stored)
+    """The fingerprint of the publications in a stored fingerprint, without key and file."""
+    return None if stored is None else _AT_COPY.sub("", stored, count=1)
+
+
+def _at_copy(fingerprint: str, digest: str | None, file: int | None) -> str:
+    key = "" if digest is None else f" #{digest}"
+    return fingerprint + key + ("" if file is None else f" /{file}")

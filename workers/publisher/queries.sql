@@ -57,7 +57,7 @@ WHERE p.pubname IN (:publications)
 ORDER BY 1, 2, 3
 
 -- name: relation
-SELECT c.oid, c.relreplident, c.relkind
+SELECT c.oid, c.relreplident, c.relkind, c.relfilenode
 FROM pg_catalog.pg_class c
 INNER JOIN pg_catalog.pg_namespace n ON c.relnamespace = n.oid
 WHERE n.nspname = :schema AND c.relname = :table
@@ -314,11 +314,12 @@ WHERE i.inhrelid IN (:relations)
 SELECT gpt.relid UNION SELECT relid FROM pg_catalog.pg_partition_ancestors(gpt.relid)
 
 -- Actions and row filter of every table (or of :relid), one row for each publication that has it.
--- The last column tells a publication that was changed, and changed back, from one that was not:
--- the row versions of whatever makes the table part of it.
+-- The ninth column tells a publication that was changed, and changed back, from one that was not:
+-- the row versions of whatever makes the table part of it. The last two tell of the table's file.
 -- name: published
 SELECT n.nspname, c.relname, p.pubinsert, p.pubupdate, p.pubdelete, :truncate, :viaroot, :qual,
-       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text, :versions)
+       pg_catalog.concat_ws(' ', p.oid::text || '/' || p.xmin::text, :versions),
+       c.relfilenode, c.xmin
 FROM pg_catalog.pg_publication p,
      LATERAL pg_catalog.pg_get_publication_tables(p.pubname::pg_catalog.text) gpt
      JOIN pg_catalog.pg_class c ON c.oid = gpt.relid

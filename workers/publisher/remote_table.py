@@ -17,6 +17,7 @@ from workers.publisher.fingerprint import (
     fingerprint_of,
     key_digest,
     versions_of,
+    with_file,
     with_key_digest,
 )
 from workers.publisher.interfaces import QueryConn
@@ -75,6 +76,7 @@ class RemoteTable:
     for each publication of the table; the text changes with every change of the publication, or of
     the table's membership. ``identity`` counts the columns of the replica identity index, published
     or not. ``key_under_full`` is the primary key that finds rows under REPLICA IDENTITY FULL.
+    ``file`` is the number of the file with the rows, 0 for a partitioned table.
     """
 
     nspname: str
@@ -88,6 +90,7 @@ class RemoteTable:
     versions: tuple[str, ...] = ()
     identity: int = 0
     key_under_full: frozenset[str] = frozenset()
+    file: int = 0
 
     @property
     def publishes_everything(self) -> bool:
@@ -117,10 +120,10 @@ class RemoteTable:
 
     @property
     def fingerprint_at_copy(self) -> str:
-        """The fingerprint with the digest of the key columns that find rows."""
+        """The fingerprint with the digest of the key columns that find rows, and the file."""
         found = [c for c in self.columns if c.in_key or c.name in self.key_under_full]
         key = [(c.name, c.atttypid, c.atttypmod) for c in found]
-        return with_key_digest(self.fingerprint, key_digest(key))
+        return with_file(with_key_digest(self.fingerprint, key_digest(key)), self.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,7 @@ def fetch_remote_table_info(
         versions=versions_of(parts),
         identity=identity,
         key_under_full=key_under_full(keys.get(relid), [column.name for column in columns]),
+        file=to_number(rows[0][3]),
     )
 
 

@@ -15,7 +15,7 @@ from config.limits import CONNECT_SECONDS, LOCK_WAIT_SECONDS
 from workers.publisher.changing_text import TextTypes, fetch_text_types
 from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.fingerprint import fetch_fingerprints
+from workers.publisher.fingerprint import PublishedTable, TableName, fetch_fingerprints
 from workers.publisher.remote_table import fetch_delimiters
 from workers.publisher.replica_identity import Identities, fetch_identities
 
@@ -26,8 +26,8 @@ _LOCK_TIMEOUT: Final = (
 
 def fetch_published(
     sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
-) -> dict[tuple[str, str], str] | None:
-    """Ask for the fingerprint of every published table.
+) -> dict[TableName, PublishedTable] | None:
+    """Ask for the fingerprint and the file of every published table.
 
     None while a table is locked exclusively: the fingerprints are not known now. Waiting for the
     lock could last for ever: the holder may be waiting for the subscription's confirmation

@@ -30,6 +30,7 @@ from workers.lake.table import LakeIdent, Stamp
 from workers.process.work_done import WorkDone
 from workers.process.worker_exit import WorkerExit
 from workers.proto.messages import Insert, Message, Truncate, Update
+from workers.publisher.fingerprint import PublishedTable
 from workers.tables import write_batch
 
 A = relation(1, "a", "id", "v")
@@ -201,9 +202,9 @@ def test_the_publisher_is_asked_only_when_a_relation_is_announced(world: Subscri
     worker = world.worker()
     asked = []
 
-    def published() -> dict[tuple[str, str], str]:
+    def published() -> dict[tuple[str, str], PublishedTable]:
         asked.append(1)
-        return world.published
+        return world.published_tables()
 
     worker.checks.published = published
     both = batch([A, Insert(1, row("1", "0"))], [Insert(1, row("2", "0"))])

@@ -48,7 +48,7 @@ def table(**changes: object) -> RemoteTable:
 
 def answers() -> dict[str, list[Row]]:
     return {
-        "INNER JOIN": [("16389", "d", "r")],
+        "INNER JOIN": [("16389", "d", "r", "16402")],
         "array_length": [("1 2 4",)],
         "pg_attribute": [
             ("1", "id", "23", "-1", "t", "t", "f", "1"),
@@ -65,9 +65,9 @@ def answers() -> dict[str, list[Row]]:
         ],
         "pg_get_expr": [("(id > 5)",), ("(d < 1)",)],
         "pubinsert": [
-            ("public", "table_1", "t", "f", "f", "t", "f", "(id > 5)", "1/1"),
-            ("public", "table_1", "t", "t", "f", "f", "f", "(d < 1)", "2/1"),
-            ("public", "b", "t", "t", "t", "t", "t", "(id > 5)", "1/1"),
-            ("public", "b", "t", "t", "t", "t", "f", None, "2/1"),
+            ("public", "table_1", "t", "f", "f", "t", "f", "(id > 5)", "1/1", "16402", "7"),
+            ("public", "table_1", "t", "t", "f", "f", "f", "(d < 1)", "2/1", "16402", "7"),
+            ("public", "b", "t", "t", "t", "t", "t", "(id > 5)", "1/1", "16402", "7"),
+            ("public", "b", "t", "t", "t", "t", "f", None, "2/1", "16402", "7"),
         ],
     }

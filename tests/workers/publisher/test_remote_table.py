@@ -73,9 +73,12 @@ def test_columns_of_the_identity_that_are_not_published_count() -> None:
 
 
 def test_a_partitioned_table_is_never_trusted() -> None:
-    whole: list[Row] = [("public", "table_1", "t", "t", "t", "t", "t", None, "1/1")]
+    whole: list[Row] = [("public", "table_1", "t", "t", "t", "t", "t", None, "1/1", "0", "7")]
     for kind, trusted in (("r", True), ("p", False)):
-        listed: dict[str, list[Row]] = {"INNER JOIN": [("16389", "d", kind)], "pubinsert": whole}
+        listed: dict[str, list[Row]] = {
+            "INNER JOIN": [("16389", "d", kind, "0")],
+            "pubinsert": whole,
+        }
         conn = ScriptedPublisher(18, answers() | listed)
         remote = fetch_remote_table_info(conn, "public", "table_1", ["p"])
         assert remote.publishes_everything is trusted
