@@ -29,6 +29,7 @@ _PLACE: Final = re.compile(
 _CATALOGS_WITH_PATHS: Final = ("jdbc", "hadoop", "hive")
 """Catalog types whose warehouse is a path. Others may know a warehouse by name."""
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+_OBJECT_STORE: Final = re.compile(r"(s3[an]?|gs|abfss?|wasbs?):", re.I)
 _SQLITE: Final = re.compile(r"jdbc:sqlite:(?:file:)?(?P<path>.*)")
 
 
@@ -82,6 +83,8 @@ def _catalog(value: Any) -> Any:
             ),
             "warehouse",
         )
+    if value.get("type") == "hadoop" and isinstance(warehouse, str):
+        _check_hadoop(warehouse)
     file = _SQLITE.match(uri) if isinstance(uri, str) else None
     if file is not None and not file["path"].startswith("/"):
         raise problem(
@@ -92,6 +95,19 @@ def _catalog(value: Any) -> Any:
             "uri",
         )
     return value
+
+
+def _check_hadoop(warehouse: str) -> None:
+    """Refuse Hadoop's catalog on an object store: a rename is not atomic, and commits get lost."""
+    if _OBJECT_STORE.match(warehouse):
+        raise problem(
+            FeatureNotSupported(
+                "a catalog of type hadoop on an object store is not supported",
+                detail="Two writers may both succeed there, and the rows of one are lost.",
+                hint="Use a catalog of type rest, glue, hive or jdbc.",
+            ),
+            "warehouse",
+        )
 
 
 def _remote(value: Any) -> Any:

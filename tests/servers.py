@@ -21,10 +21,11 @@ from typing import Any, Final
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure
+from catalog.errcodes import ObjectNotInPrerequisiteState
 from subscriber.demo.postgres_programs import INSTALLS, cache_dir, locked, make_readable
-from workers.lake.server.jars import Jar, resolve
+from workers.lake.server.jars import resolve
 from workers.lake.server.java import find_java
+from workers.lake.server.known_jars import Jar
 
 VERSIONS: Final = (14, 15, 16, 17, 18)
 
@@ -58,7 +59,7 @@ def every_version(*plain: int, since: int = VERSIONS[0]) -> list[Any]:
 def programs(version: int) -> Path | None:
     """The folder with a version's programs; None for one of the wheel's.
 
-    Raises 08006 if they have to be fetched and cannot be.
+    Raises 55000 if they have to be fetched and cannot be.
     """
     if version in INSTALLS:
         return None
@@ -69,7 +70,7 @@ def programs(version: int) -> Path | None:
         return debian
     try:
         return _fetched(*PINNED[version])
-    except ConnectionFailure:
+    except ObjectNotInPrerequisiteState:
         if not debian.is_dir():
             raise
         return debian
@@ -82,7 +83,8 @@ def _fetched(release: str, sha256: str) -> Path:
         if not home.exists():
             with tempfile.TemporaryDirectory() as folder:
                 wanted = Jar(*COORDINATE, release, sha256)
-                jar = resolve(find_java(), wanted, Path(folder), {}).read_bytes()
+                [path] = resolve(find_java(), [wanted], Path(folder), {})
+                jar = path.read_bytes()
             partial = Path(tempfile.mkdtemp(prefix="unpack-", dir=home.parent))
             _unpack(jar, partial)
             make_readable(partial)

@@ -24,7 +24,9 @@ from catalog.errcodes import ConfigFileError
 def fetch(
     file: Annotated[
         Path | None,
-        typer.Argument(help="Configuration file that names a Maven mirror.", metavar="[FILE]"),
+        typer.Argument(
+            help="Configuration file: its catalog may need more jars.", metavar="[FILE]"
+        ),
     ] = None,
     target: Annotated[
         Path | None,
@@ -42,23 +44,26 @@ def fetch(
     from workers.lake.server.jar_folder import save_jars, take_jars
     from workers.lake.server.jars import ivy_home
 
-    conf = load(file).spark.conf if file is not None else {}
+    config = None if file is None else load(file)
+    conf = {} if config is None else config.spark.conf
+    catalog = {} if config is None else config.lake.catalog
     if source is not None:
-        take_jars(source, ivy_home())
-    jars = _resolved(conf)
+        take_jars(source, ivy_home(), catalog)
+    jars = _resolved(conf, catalog)
     if target is not None:
         save_jars(jars, target)
-        print(f"On the other machine: pgsub fetch --from {target}")
+        given = "" if file is None else f"{file} "
+        print(f"On the other machine: pgsub fetch {given}--from {target}")
         return
     _timed("kernels", _compile)
     _timed("class archive", _archive)
 
 
-def _resolved(conf: Mapping[str, str]) -> tuple[Path, ...]:
+def _resolved(conf: Mapping[str, str], catalog: Mapping[str, str]) -> tuple[Path, ...]:
     from workers.lake.server.jars import resolved_jars
     from workers.lake.server.java import find_java
 
-    jars = resolved_jars(find_java(), conf)
+    jars = resolved_jars(find_java(), conf, catalog)
     size = sum(path.stat().st_size for path in jars) / 1_000_000
     print(f"jars: {len(jars)} files, {size:.0f} MB in {jars[0].parent}")
     return jars

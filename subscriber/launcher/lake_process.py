@@ -89,7 +89,7 @@ class EmbeddedLake:
         """Set torn tables back; find Java and the jars, which are downloaded the first time."""
         if not self.lake.catalog:
             set_embedded_tables_back(self.data_dir)
-        resolved_jars(find_java(), self.spark.conf)
+        resolved_jars(find_java(), self.spark.conf, self.lake.catalog)
 
     def start(self, pass_fds: Sequence[int]) -> RunningLake:
         """Start the JVM."""

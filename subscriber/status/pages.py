@@ -30,7 +30,7 @@ from subscriber.status.metrics import Snapshot
 from subscriber.status.processes import ProcessUse, process_use
 from subscriber.status.publisher_slots import PublisherSlots, ask_publisher
 from subscriber.status.views import VIEWS
-from workers.lake.server.jars import JARS
+from workers.lake.server.known_jars import JARS
 from workers.process.launcher_client import LauncherStatus, query_launcher
 from workers.publisher.slot_lag import SlotLag
 

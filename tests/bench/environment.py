@@ -15,8 +15,8 @@ import psutil
 
 from config.guc import Settings
 from config.quantities import format_memory
-from workers.lake.server.jars import JARS
 from workers.lake.server.java import find_java
+from workers.lake.server.known_jars import JARS
 
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 _ICEBERG: Final = "org.apache.iceberg"

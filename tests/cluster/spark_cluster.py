@@ -21,8 +21,10 @@ import pytest
 
 from tests.docs.pages import DOCS, blocks
 from tests.waiting import wait_until
-from workers.lake.server.jars import Jar, ivy_home, resolve, resolved_jars, spark_home
+from workers.lake.server.file_store import FileStore
+from workers.lake.server.jars import ivy_home, resolve, resolved_jars, spark_home
 from workers.lake.server.java import Java, find_java
+from workers.lake.server.known_jars import CLIENTS, Jar
 from workers.lake.server.lake_server import prepare_catalog
 from workers.lake.server.server_conf import embedded_catalog
 from workers.parent_death import die_with_parent
@@ -37,12 +39,7 @@ S3_JARS: Final = (
         "3.4.2",
         "d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
     ),
-    Jar(
-        "org.apache.iceberg",
-        "iceberg-aws-bundle",
-        "1.11.0",
-        "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
-    ),
+    CLIENTS[FileStore.S3],
     Jar(
         "software.amazon.awssdk",
         "s3-transfer-manager",
@@ -160,10 +157,10 @@ def s3_jars(java: Java) -> list[Path]:
     """Fetched once, to where the lake server's jars are."""
     home = ivy_home()
     found = [home / "jars" / jar.file_name for jar in S3_JARS]
-    return [
-        path if path.is_file() else resolve(java, jar, home, {})
-        for jar, path in zip(S3_JARS, found, strict=True)
-    ]
+    missing = [jar for jar, path in zip(S3_JARS, found, strict=True) if not path.is_file()]
+    if missing:
+        resolve(java, missing, home, {})
+    return found
 
 
 def _start(

@@ -67,6 +67,15 @@ def test_places_and_names_are_taken(catalog: dict[str, str]) -> None:
     assert stored_lake({"lake": {"catalog": catalog}}).catalog == catalog
 
 
+def test_hadoop_s_catalog_on_an_object_store_is_refused() -> None:
+    lake = {"catalog": {"type": "hadoop", "warehouse": "s3a://bucket/prefix"}}
+    with pytest.raises(ReplicationError, match="hadoop on an object store") as caught:
+        stored_lake({"lake": lake})
+    assert caught.value.code == "0A000"
+    local = {"type": "hadoop", "warehouse": "/srv/lake"}
+    assert stored_lake({"lake": {"catalog": local}}).catalog == local
+
+
 @pytest.mark.parametrize(
     "catalog",
     [

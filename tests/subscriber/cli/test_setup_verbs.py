@@ -20,15 +20,17 @@ def done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     resolved.write_bytes(bytes(2_000_000))
     found = java.Java(tmp_path / "java", 17)
 
-    def resolve(used: java.Java, conf: dict[str, str]) -> tuple[Path, ...]:
+    def resolve(used: java.Java, conf: dict[str, str], catalog: dict[str, str]) -> tuple[Path, ...]:
         assert used is found
-        calls.append(f"resolve {conf}")
+        calls.append(f"resolve {conf} {catalog}")
         return (resolved,)
 
     monkeypatch.setattr(java, "find_java", lambda: found)
     monkeypatch.setattr(jars, "resolved_jars", resolve)
     monkeypatch.setattr(jar_folder, "save_jars", lambda _jars, to: calls.append(f"save {to}"))
-    monkeypatch.setattr(jar_folder, "take_jars", lambda of, _home: calls.append(f"take {of}"))
+    monkeypatch.setattr(
+        jar_folder, "take_jars", lambda of, _home, catalog: calls.append(f"take {of} {catalog}")
+    )
     monkeypatch.setattr(setup_verbs, "_compile", lambda: calls.append("compile"))
     monkeypatch.setattr(setup_verbs, "_archive", lambda: calls.append("archive"))
     return calls
@@ -38,9 +40,16 @@ def test_everything_is_got_on_a_machine_with_a_network(
     pgsub: Shell, done: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "mirror.yaml"
-    file.write_text("spark: {conf: {spark.jars.repositories: mirror}}\nsubscriptions: {}\n")
+    file.write_text(
+        "spark: {conf: {spark.jars.repositories: mirror}}\nlake: {catalog: {type: rest}}\n"
+        "subscriptions: {}\n"
+    )
     ran = pgsub("fetch", str(file))
-    assert done == ["resolve {'spark.jars.repositories': 'mirror'}", "compile", "archive"]
+    assert done == [
+        "resolve {'spark.jars.repositories': 'mirror'} {'type': 'rest'}",
+        "compile",
+        "archive",
+    ]
     assert ran.out.splitlines() == [
         f"jars: 1 files, 2 MB in {tmp_path / 'jars'}",
         "kernels: ready after 0 s",
@@ -51,12 +60,12 @@ def test_everything_is_got_on_a_machine_with_a_network(
 
 def test_jars_of_a_folder_are_taken_before_any_is_resolved(pgsub: Shell, done: list[str]) -> None:
     assert pgsub("fetch", "--from", "/usb").status == 0
-    assert done == ["take /usb", "resolve {}", "compile", "archive"]
+    assert done == ["take /usb {}", "resolve {} {}", "compile", "archive"]
 
 
 def test_a_folder_gets_the_jars_only(pgsub: Shell, done: list[str]) -> None:
     ran = pgsub("fetch", "--to", "/usb")
-    assert (ran.status, done) == (0, ["resolve {}", "save /usb"])
+    assert (ran.status, done) == (0, ["resolve {} {}", "save /usb"])
     assert "pgsub fetch --from /usb" in ran.out
 
 

@@ -13,8 +13,27 @@ from workers.lake.table import LakeIdent
 _PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 """An absolute path, or a URI with its scheme."""
 
+_WITH_HOST: Final = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://[^/]+/")
+"""A URI that names the bucket or the host, as ``s3://bucket/prefix``."""
+
 _FOLDERS: Final = ("write.data.path", "write.metadata.path")
 """Properties that name folders of a table's files outside of the location."""
+
+
+def given_warehouse(catalog: Mapping[str, str]) -> str | None:
+    """The warehouse below which pgsub chooses folders; None if the catalog chooses the folders.
+
+    A REST catalog always chooses: there ``warehouse`` is a name, whatever the name looks like. A
+    catalog may refuse a folder that is not below the folder of the table's schema.
+    """
+    if catalog.get("type") == "rest" or catalog.get("catalog-impl", "").endswith(".RESTCatalog"):
+        return None
+    return catalog.get("warehouse") or None
+
+
+def is_whole(location: str) -> bool:
+    """Does the location name the bucket or the host, so that there is nothing to complete?"""
+    return _WITH_HOST.match(location) is not None
 
 
 def new_location(warehouse: str | None, ident: LakeIdent, relid: int) -> str | None:

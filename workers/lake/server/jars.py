@@ -1,8 +1,9 @@
-"""The jars Spark does not bring along: Iceberg's runtime, SQLite's driver, a local file system.
+"""Fetches the jars that Spark does not bring along, and knows where the jars lie.
 
-Spark's Ivy resolves the jars once per environment, into a folder under the environment's prefix.
-Later starts put the jars on the class path, without the network and without time for resolution.
-A jar is used only if the SHA-256 of the file is the one written here, wherever the file comes from.
+Which jars these are follows from ``lake.catalog`` (``known_jars``). Spark's Ivy resolves a jar once
+per environment, into a folder under the environment's prefix. Later starts put the jars on the
+class path, without the network and without time for resolution. A jar is used only if the SHA-256
+of the file is the one of ``known_jars``, wherever the file comes from.
 """
 
 from __future__ import annotations
@@ -15,60 +16,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from catalog.errcodes import ConnectionFailure, IoError
+from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 from config.limits import JARS_FETCH_SECONDS
 from workers.lake.server.class_archive import ensure_base
 from workers.lake.server.java import Java, write_trust_store
+from workers.lake.server.known_jars import BY_HAND, JARS, Jar, needed_jars
 
 log = logging.getLogger(__name__)
 
 
-class Jar(NamedTuple):
-    """A jar of Maven's, and the SHA-256 of the file as 64 hexadecimal digits."""
-
-    group: str
-    artifact: str
-    version: str
-    sha256: str
-
-    @property
-    def file_name(self) -> str:
-        """The name of the file in our folders."""
-        return f"{self.group}_{self.artifact}-{self.version}.jar"
-
-    @property
-    def coordinates(self) -> str:
-        """The name that a person finds the jar by in a Maven repository."""
-        return f"{self.group}:{self.artifact}:{self.version}"
-
-
-JARS: Final = (
-    Jar(
-        "org.apache.iceberg",
-        "iceberg-spark-runtime-4.1_2.13",
-        "1.11.0",
-        "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
-    ),
-    Jar(
-        "org.xerial",
-        "sqlite-jdbc",
-        "3.50.3.0",
-        "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
-    ),
-    # Hadoop's local file system forks a chmod for every file; a small commit writes ten files.
-    Jar(
-        "com.globalmentor",
-        "hadoop-bare-naked-local-fs",
-        "0.1.0",
-        "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
-    ),
-)
 _CENTRAL: Final = "https://repo1.maven.org/maven2/"
 
 
@@ -81,33 +43,50 @@ def spark_home() -> Path:
 
 def ivy_home() -> Path:
     """The folder for resolved jars: under ``sys.prefix``, else in the user's cache."""
-    below_prefix = Path(sys.prefix) / "share" / "pgsub" / "ivy"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgsub" / "ivy"
-    for home in (below_prefix, cache):
+    homes = _homes()
+    for home in homes:
         if all((home / "jars" / jar.file_name).is_file() for jar in JARS):
             return home
-    for home in (below_prefix, cache):
+    return _writable(homes)
+
+
+def _homes() -> tuple[Path, Path]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgsub" / "ivy"
+    return Path(sys.prefix) / "share" / "pgsub" / "ivy", cache
+
+
+def _writable(homes: Sequence[Path]) -> Path:
+    """The first folder that this user can write to."""
+    for home in homes:
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(home, os.W_OK):
             return home
-    return cache
+    return homes[-1]
 
 
-def resolved_jars(java: Java, conf: Mapping[str, str] | None = None) -> tuple[Path, ...]:
-    """The jars, resolved first if need be; raises 08006 if a jar is not available."""
-    home = ivy_home()
-    ensure_base(java, home)
-    paths = tuple(home / "jars" / jar.file_name for jar in JARS)
-    if all(path.is_file() for path in paths):
-        return paths
-    with locked(home):
-        for jar, path in zip(JARS, paths, strict=True):
-            if not path.is_file():
-                resolve(java, jar, home, conf or {})
-    return paths
+def resolved_jars(
+    java: Java, conf: Mapping[str, str] | None = None, catalog: Mapping[str, str] | None = None
+) -> tuple[Path, ...]:
+    """The jars that a catalog needs, resolved first if need be; 55000 if a jar is unavailable.
+
+    ``conf`` and ``catalog`` are the user's keys. A jar that only some catalogs need may lie in
+    another folder than the jars of every catalog, if that folder is not this user's.
+    """
+    ensure_base(java, ivy_home())
+    needed = needed_jars(catalog or {})
+    if any(_found(jar) is None for jar in needed):
+        home = _writable((ivy_home(), *_homes()))
+        with locked(home):
+            resolve(java, [jar for jar in needed if _found(jar) is None], home, conf or {})
+    return tuple(path for jar in needed if (path := _found(jar)) is not None)
+
+
+def _found(jar: Jar) -> Path | None:
+    places = (home / "jars" / jar.file_name for home in (ivy_home(), *_homes()))
+    return next((path for path in places if path.is_file()), None)
 
 
 @contextmanager
@@ -142,47 +121,88 @@ def put(jar: Jar, source: Path, home: Path) -> Path:
     return target
 
 
-def resolve(java: Java, jar: Jar, home: Path, conf: Mapping[str, str]) -> Path:
-    """Fetch a jar to ``home``; 08006 if the jar is unavailable, 58030 if the file is wrong."""
-    log.info("resolving %s into %s", jar.coordinates, home)
+def resolve(java: Java, jars: Sequence[Jar], home: Path, conf: Mapping[str, str]) -> list[Path]:
+    """Fetch jars to ``home``; 55000 if a jar is unavailable, 58030 if a file is wrong."""
+    for jar in jars:
+        if jar.sha256 == BY_HAND:
+            raise ObjectNotInPrerequisiteState(
+                f'the catalog needs the jar "{jar.coordinates}"',
+                detail="pgsub does not fetch the jar, because pgsub knows no checksum of the file.",
+                hint=f'Put the file into "{home / "jars"}" as "{jar.file_name}".',
+            )
+    log.info("resolving %s into %s", ", ".join(jar.coordinates for jar in jars), home)
     with tempfile.TemporaryDirectory(prefix="pgsub-ivy-") as name:
-        work = Path(name)
-        settings = conf.get("spark.jars.ivySettings") or str(_write_settings(work, conf))
-        options = []
-        if java.bundled and write_trust_store(work / "trust.jks"):
-            options.append(f"-Djavax.net.ssl.trustStore={work / 'trust.jks'}")
-        command = [
-            str(java.path),
-            *options,
-            "-cp",
-            str(spark_home() / "jars" / "*"),
-            "org.apache.ivy.Main",
-            *("-settings", settings, "-cache", str(home / "cache"), "-notransitive", "-warn"),
-            *("-types", "jar", "-dependency", jar.group, jar.artifact, jar.version),
-            *("-retrieve", f"{work}/[organization]_[artifact]-[revision].[ext]"),
-        ]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=JARS_FETCH_SECONDS,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-            output = done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            output = "it took too long"
-        fetched = work / jar.file_name
-        if not fetched.is_file():
-            raise ConnectionFailure(
-                f'could not resolve "{jar.coordinates}"',
-                detail=_reason(output),
-                hint="The first start needs the network: a Maven repository, or a mirror named in"
-                " DEFAULT_ARTIFACT_REPOSITORY or spark.jars.ivySettings. Without a network, bring "
-                "the jars with pgsub fetch --to DIR and pgsub fetch --from DIR.",
-            )
-        return put(jar, fetched, home)
+        output = _run_ivy(java, jars, Path(name), home, conf)
+        for jar in jars:
+            if not (Path(name) / jar.file_name).is_file():
+                raise ObjectNotInPrerequisiteState(
+                    f'could not resolve "{jar.coordinates}"',
+                    detail=_reason(output),
+                    hint="The first start needs the network: a Maven repository, or a mirror named"
+                    " in DEFAULT_ARTIFACT_REPOSITORY or spark.jars.ivySettings. Without a network,"
+                    " bring the jars with pgsub fetch --to DIR and pgsub fetch --from DIR, or put"
+                    f' the file into "{home / "jars"}" as "{jar.file_name}".',
+                )
+        return [put(jar, Path(name) / jar.file_name, home) for jar in jars]
+
+
+def _run_ivy(
+    java: Java, jars: Sequence[Jar], work: Path, home: Path, conf: Mapping[str, str]
+) -> str:
+    """Have Ivy put the files of the jars into ``work``. Returns what Ivy says."""
+    settings = conf.get("spark.jars.ivySettings") or str(_write_settings(work, conf))
+    options = []
+    if java.bundled and write_trust_store(work / "trust.jks"):
+        options.append(f"-Djavax.net.ssl.trustStore={work / 'trust.jks'}")
+    pattern = "[organization]_[artifact]-[revision](-[classifier]).[ext]"
+    command = [
+        str(java.path),
+        *options,
+        "-cp",
+        str(spark_home() / "jars" / "*"),
+        "org.apache.ivy.Main",
+        *("-settings", settings, "-cache", str(home / "cache"), "-notransitive", "-warn"),
+        *("-ivy", str(_write_module(work, jars)), "-confs", "jars"),
+        *("-types", "jar", "-retrieve", f"{work}/{pattern}"),
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=JARS_FETCH_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return "it took too long"
+    return done.stdout + done.stderr
+
+
+def _write_module(work: Path, jars: Sequence[Jar]) -> Path:
+    """Ivy's description of a module that depends on the jars."""
+    lines = []
+    modules: dict[tuple[str, str, str], list[Jar]] = {}
+    for jar in jars:
+        modules.setdefault((jar.group, jar.artifact, jar.version), []).append(jar)
+    for (group, artifact, version), files in modules.items():
+        lines.append(
+            f"<dependency org={quoteattr(group)} name={quoteattr(artifact)}"
+            f' rev={quoteattr(version)} transitive="false" conf="jars->*">'
+        )
+        for jar in files:
+            classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+            lines.append(f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"{classifier}/>')
+        lines.append("</dependency>")
+    path = work / "ivy.xml"
+    path.write_text(
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="pgsub" module="jars"/>'
+        f'<configurations><conf name="jars"/></configurations>'
+        f"<dependencies>{''.join(lines)}</dependencies></ivy-module>",
+        encoding="utf-8",
+    )
+    return path
 
 
 def _reason(output: str) -> str:

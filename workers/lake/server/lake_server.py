@@ -49,7 +49,7 @@ from workers.lake.server.class_archive import ClassArchive
 from workers.lake.server.gateway_port import GatewayServer
 from workers.lake.server.hadoop_defaults import without_defaults
 from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
-from workers.lake.server.java import MODULE_OPTIONS, find_java
+from workers.lake.server.java import MODULE_OPTIONS, find_java, write_trust_store
 from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
 from workers.parent_death import dying_with_parent
@@ -110,12 +110,12 @@ class LakeServer:
         """Start the JVM and return at once.
 
         ``memory`` is the heap in bytes, ``catalog`` and ``conf`` the user's keys, ``pass_fds``
-        the descriptors that the child inherits. Raises 55000 (no Java), 08006 (jars cannot be
-        resolved) or 58030 (the folder cannot be used).
+        the descriptors that the child inherits. Raises 55000 (no Java, or a jar that
+        cannot be resolved) or 58030 (the folder cannot be used).
         """
         data_dir = data_dir.resolve()
         java = find_java()
-        jars = resolved_jars(java, conf)
+        jars = resolved_jars(java, conf, catalog)
         lake_dir = data_dir / "lake"
         check_lake_folder(lake_dir)
         scratch, log_dir = lake_dir / "tmp", data_dir / "log"
@@ -154,6 +154,7 @@ class LakeServer:
                         *archive.options(),
                         *compiler_directives.options(directives),
                         *_crash_options(log_dir / "lake-server.crash"),
+                        *_trust_options(scratch / "trust.jks"),
                         *_arguments(class_path, memory, scratch, properties, log4j),
                     ]
                 ),
@@ -287,6 +288,12 @@ def _crash_options(report: Path) -> list[str]:
         "-XX:-CreateCoredumpOnCrash",
         "-XX:-DumpReplayDataOnError",
     ]
+
+
+def _trust_options(store: Path) -> list[str]:
+    """Let Java trust the authorities of ``SSL_CERT_FILE``: stores and catalogs may need them."""
+    trusted = "SSL_CERT_FILE" in os.environ and write_trust_store(store)
+    return [f"-Djavax.net.ssl.trustStore={store}"] if trusted else []
 
 
 def _arguments(

@@ -14,6 +14,7 @@ from typing import Final
 
 from catalog.errcodes import IoError
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
+from workers.lake.server.file_store import missing_io
 
 _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 
@@ -21,10 +22,11 @@ _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     """``{"type": "rest", …}`` as ``spark.sql.catalog.lake.*`` keys.
 
-    ``format`` is no key of Iceberg's; full ``spark.sql.catalog.*`` names pass through.
+    Full ``spark.sql.catalog.*`` names pass through. A catalog gets the class that speaks to the
+    store of its tables, unless the user or the catalog names the class.
     """
     conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
-    for key, value in catalog.items():
+    for key, value in (missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
 

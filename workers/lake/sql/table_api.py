@@ -22,7 +22,7 @@ from workers.lake.connect.sessions import Sessions
 from workers.lake.effects import ListFiles
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import History, history_of_new_table, write_options
-from workers.lake.metadata.table_location import new_location
+from workers.lake.metadata.table_location import given_warehouse, new_location
 from workers.lake.metadata.table_state import TableState
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql import statements
@@ -124,12 +124,13 @@ class SqlTableApi(TableApi):
         """CREATE TABLE. LakeFailure if the table exists, and for further reasons."""
         self.create_schema(ident)
         session = self._sessions.get()
-        warehouse = session.conf(f"spark.sql.catalog.{CATALOG}.warehouse")
+        known = ("type", "catalog-impl", "warehouse")
+        conf = {key: session.conf(f"spark.sql.catalog.{CATALOG}.{key}") or "" for key in known}
         sql = statements.create_table(
             ident,
             columns,
             properties=statements.new_table_properties(owner, format_version),
-            location=new_location(warehouse, ident, relid),
+            location=new_location(given_warehouse(conf), ident, relid),
         )
         session.command(sql, f'creating lake table "{ident}"')
 

@@ -6,7 +6,9 @@ import pytest
 
 from workers.lake.metadata.table_location import (
     folders_of,
+    given_warehouse,
     is_own_folder,
+    is_whole,
     new_location,
     table_location,
 )
@@ -59,3 +61,34 @@ def test_no_path_is_made_of_a_warehouse_s_name(name: str) -> None:
 def test_a_table_s_files_may_lie_in_several_folders() -> None:
     elsewhere = {"write.data.path": "s3://b/data", "write.metadata.path": "/t", "owner": "me"}
     assert folders_of("/t", elsewhere) == ("/t", "s3://b/data")
+
+
+@pytest.mark.parametrize(
+    ("catalog", "warehouse"),
+    [
+        ({"type": "jdbc", "warehouse": "s3://b/p"}, "s3://b/p"),
+        ({"type": "glue", "warehouse": "s3://b/p"}, "s3://b/p"),
+        ({"type": "hive", "warehouse": ""}, None),
+        ({"type": "rest", "warehouse": "s3://b/p"}, None),
+        ({"type": "rest", "warehouse": "arn:aws:s3tables:eu:1:bucket/b"}, None),
+        ({"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "warehouse": "s3://b"}, None),
+    ],
+    ids=str,
+)
+def test_a_rest_catalog_chooses_the_folders(catalog: dict[str, str], warehouse: str | None) -> None:
+    assert given_warehouse(catalog) == warehouse
+
+
+@pytest.mark.parametrize(
+    ("location", "whole"),
+    [
+        ("s3://bucket/p", True),
+        ("hdfs://name:8020/p", True),
+        ("hdfs:///p", False),
+        ("file:///srv/p", False),
+        ("file:/srv/p", False),
+        ("/srv/p", False),
+    ],
+)
+def test_a_location_with_a_bucket_or_a_host_is_whole(location: str, whole: bool) -> None:
+    assert is_whole(location) is whole

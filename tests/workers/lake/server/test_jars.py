@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import IoError
+from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 from workers.lake.server import jars
-from workers.lake.server.jars import JARS, ivy_home, put, resolved_jars, sha256, spark_home
+from workers.lake.server.file_store import FileStore
+from workers.lake.server.jars import ivy_home, put, resolve, resolved_jars, sha256, spark_home
 from workers.lake.server.java import Java
+from workers.lake.server.known_jars import CLIENTS, JARS, POSTGRESQL, Jar
 
 
 def test_spark_brings_its_jars_along() -> None:
@@ -55,6 +57,53 @@ def test_the_named_repositories_come_before_maven_central(
     text = jars._write_settings(tmp_path, conf).read_text()
     places = [text.index(each) for each in ("one.example/a?b&amp;c", "two.example", "repo1.maven")]
     assert places == sorted(places)
+
+
+def test_a_jar_that_is_not_fetched_is_named_with_its_place(tmp_path: Path) -> None:
+    azure = CLIENTS[FileStore.ADLS]
+    with pytest.raises(ObjectNotInPrerequisiteState, match=azure.coordinates) as error:
+        resolve(Java(tmp_path / "no java", 17), [azure], tmp_path, {})
+    assert error.value.hint is not None
+    assert str(tmp_path / "jars") in error.value.hint
+    assert azure.file_name in error.value.hint
+
+
+def test_a_jar_that_no_repository_has_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "_run_ivy", lambda *_: "module not found: a#b;1")
+    with pytest.raises(ObjectNotInPrerequisiteState, match=POSTGRESQL.coordinates) as error:
+        resolve(Java(tmp_path / "no java", 17), [POSTGRESQL], tmp_path, {})
+    assert error.value.detail == "module not found: a#b;1."
+    assert error.value.hint is not None
+    assert POSTGRESQL.file_name in error.value.hint
+
+
+def test_a_jar_of_a_catalog_may_lie_in_the_user_s_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the environment is root's, and has the jars of every configuration."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    below = tmp_path / "prefix" / "share" / "pgsub" / "ivy" / "jars"
+    cache = tmp_path / "cache" / "pgsub" / "ivy" / "jars"
+    for folder, names in ((below, JARS), (cache, (POSTGRESQL,))):
+        folder.mkdir(parents=True)
+        for jar in names:
+            (folder / jar.file_name).touch()
+    found = resolved_jars(
+        Java(tmp_path / "no java", 17), {}, {"uri": "jdbc:postgresql://host/lake"}
+    )
+    assert [path.parent for path in found] == [*([below] * len(JARS)), cache]
+
+
+def test_files_of_a_module_are_one_dependency_of_ivy_s(tmp_path: Path) -> None:
+    """Ivy drops the second of two dependencies on a module."""
+    plain = Jar("a.group", "one", "1.0", "")
+    text = jars._write_module(tmp_path, [plain, plain._replace(classifier="tests")]).read_text()
+    assert text.count("<dependency ") == 1
+    assert text.count("<artifact ") == 2
+    assert 'm:classifier="tests"' in text
 
 
 def test_a_file_that_is_not_the_jar_is_refused_and_not_put(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import trustme
 
 from catalog.errcodes import ConnectionFailure, IoError, LakeBroken
 from tests.fix_lake import Lake
@@ -20,6 +21,7 @@ from workers.lake.server.lake_server import (
     OUTPUT,
     LakeServer,
     _since,
+    _trust_options,
     keep_output_small,
     prepare_catalog,
 )
@@ -35,6 +37,19 @@ def test_no_session_has_to_change_the_journal_of_the_embedded_catalog(tmp_path: 
         assert reader.execute("SELECT count(*) FROM iceberg_tables").fetchone() == (0,)
         session.execute("PRAGMA busy_timeout = 0")
         assert session.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+
+
+def test_java_trusts_the_authorities_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "trust.jks"
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    assert _trust_options(store) == []
+    authority = tmp_path / "authority.pem"
+    trustme.CA().cert_pem.write_to_path(str(authority))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    assert _trust_options(store) == [f"-Djavax.net.ssl.trustStore={store}"]
+    assert store.stat().st_size > 100
 
 
 @pytest.mark.parametrize(
