@@ -1,7 +1,8 @@
 """``pgsub check``: everything CREATE would reject, all at once, with nothing created.
 
-The command reads from publisher and lake, changes nothing, and lists every finding. A finding is an
-error that CREATE would raise, or a warning: a problem that CREATE ignores and that matters later.
+The command reads from publisher and lake and lists every finding. Nothing stays changed: the probe
+of a configured catalog makes a scratch table, and drops the table. A finding is an error that
+CREATE would raise, or a warning: a problem that CREATE ignores and that matters later.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ def _connected(
         findings.append(error)
     if mapped:
         try:
+            context.probe_lake()
             findings += lake_findings(mapped, context.lake_tables, context.store, sub)
         except ReplicationError as error:
             findings.append(error)

@@ -42,6 +42,7 @@ class CommandContext:
     connect: Callable[[Subscription], ReplicationConn]
     lake: Callable[[], Destination]
     lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
+    probe_lake: Callable[[], None]  # 0A000 if the lake's catalog cannot keep rows exact
     workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
     wake_launcher: Callable[[], None]  # the catalog was changed; returns at once
     wait_until_workers_reload: Callable[

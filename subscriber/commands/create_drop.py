@@ -181,6 +181,7 @@ def _create(
             for message in row_security_warnings(conn, published_names(mapped)):
                 context.notify(message)
         if mapped:
+            context.probe_lake()
             raise_first(list(lake_findings(mapped, context.lake_tables, context.store, sub)))
         check_slot_is_free(conn, sub)
         return _make(sub, mapped, conn, context, copy_data=stmt.options.copy_data)

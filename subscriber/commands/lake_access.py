@@ -56,6 +56,7 @@ class CommandLake:
         self._open = ExitStack()
         self._lock: DataDirectoryLock | None = None
         self._destination: Destination | None = None
+        self._probed = False
 
     def close(self) -> None:
         """Release the sessions; end a server started by the command."""
@@ -113,13 +114,32 @@ class CommandLake:
         A never used embedded lake has no tables: then no server is started.
         """
         lake_file = embedded_catalog_file(self._data_dir)
-        embedded = not self._config.lake.catalog and self._config.spark.remote is None
-        if embedded and not lake_file.exists():
+        if self._is_default() and not lake_file.exists():
             check_lake_folder(lake_file.parent)
             return [None for _ in idents]
         destination = self.destination()
         with ThreadPoolExecutor(LOOK_UP_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
             return list(pool.map(destination.table, idents))
+
+    def probe(self) -> None:
+        """Probe the lake's catalog once; 0A000 if the catalog cannot keep rows exact.
+
+        The embedded lake's SQLite file is not probed: its promises are tested.
+        """
+        if self._is_default() or self._probed:
+            return
+        from workers.lake.iceberg.catalog_probe import probe_catalog
+
+        probe_catalog(self.answering_url())
+        self._probed = True
+
+    def _is_default(self) -> bool:
+        """Is the lake the embedded one, on the data directory's disk?
+
+        The configuration in force counts too: a command's file may say nothing of the lake.
+        """
+        both = (self._config, from_stored(self._store.settings()))
+        return not any(each.lake.catalog or each.spark.remote for each in both)
 
     def keep_launchers_out(self) -> DataDirectoryLock:
         """Hold the data directory's lock until ``close``; 55006 if another process has the lock."""

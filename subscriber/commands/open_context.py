@@ -68,6 +68,7 @@ def open_command_context(
             connect=lambda sub: connect_publisher(sub, config.settings),
             lake=lake.destination,
             lake_tables=lake.tables,
+            probe_lake=lake.probe,
             workers=workers,
             wake_launcher=wake_launcher,
             wait_until_workers_reload=wait_until_workers_reload,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from workers.lake.api.iceberg_threads import read_deletes_at_once, remove_at_once
 from workers.lake.connect.session_conf import CATALOG
+from workers.lake.metadata.table_location import given_warehouse, is_whole
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.choose_store import store_for
-from workers.lake.table import LakeIdent
+from workers.lake.table import MAIN, LakeIdent
 
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
@@ -41,8 +42,12 @@ class JavaApi:
         self._path = gateway.jvm.org.apache.hadoop.fs.Path
         self._user = gateway.jvm.java.lang.System.getProperty("user.name")
         self._hadoop = spark.sessionState().newHadoopConf()
-        self.warehouse = spark.conf().get(f"spark.sql.catalog.{CATALOG}.warehouse", "") or None
+        known = ("type", "catalog-impl", "warehouse")
+        prefix = f"spark.sql.catalog.{CATALOG}"
+        conf = {key: str(spark.conf().get(f"{prefix}.{key}", "")) for key in known}
+        self.warehouse = given_warehouse(conf)
         self._metadata_parser = iceberg.TableMetadataParser
+        self._table_metadata = iceberg.TableMetadata
         self._manifests = iceberg.ManifestFiles
         self._reachable_files = iceberg.ReachableFileUtil
         self._removal = iceberg.CatalogUtil
@@ -52,7 +57,7 @@ class JavaApi:
         # Iceberg waits for a pool in steps of 10 ms, eight times in a commit.
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
-        store = None if self.warehouse is None else store_for(self.warehouse)
+        store = store_for(conf["warehouse"])
         if store is not None and store.has_cheap_requests:
             remove_at_once(gateway, self.in_this_thread)
             read_deletes_at_once(gateway, self.in_this_thread)
@@ -67,6 +72,17 @@ class JavaApi:
         current = self.load(ident).operations().current()
         found: dict[str, Any] = json.loads(self._metadata_parser.toJson(current))
         return found
+
+    def late_move_of_main(self, ident: LakeIdent, branch: str) -> Callable[[], None]:
+        """A commit that moves ``main`` to the branch, on the state of the table as of now.
+
+        Iceberg's own commits read the newest state first.
+        """
+        operations = self.load(ident).operations()
+        base = operations.current()
+        tip = base.ref(branch).snapshotId()
+        moved = self._table_metadata.buildFrom(base).setBranchSnapshot(tip, MAIN).build()
+        return lambda: operations.commit(base, moved)
 
     def collector(self) -> Any:
         """A Java ``Consumer`` of strings that keeps them, for ``joined``."""
@@ -119,14 +135,16 @@ class JavaApi:
     def build_table(
         self, ident: LakeIdent, schema: str, location: str | None, properties: Mapping[str, str]
     ) -> Any:
-        """A builder of a table; Spark's Hadoop settings complete the folder's URI."""
+        """A builder of a table; Spark's Hadoop settings complete a folder without a host."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         columns = self._schemas.fromJson(schema)
         builder = self._catalog.buildTable(self._identifier.of(name), columns)
         # Spark, too, makes the system's user the owner.
         for key, value in {**properties, "owner": self._user}.items():
             builder.withProperty(key, value)
-        if location is not None:
+        if location is not None and is_whole(location):
+            builder.withLocation(location)
+        elif location is not None:
             path = self._path(location)
             builder.withLocation(path.getFileSystem(self._hadoop).makeQualified(path).toString())
         return builder

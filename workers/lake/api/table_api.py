@@ -16,14 +16,15 @@ has only calls that do no harm when they come late:
 * expiries: the age limit is an absolute time, so a late call removes no more;
 * removals of listed files: a file that a snapshot names stays.
 
-No further call of the gateway moves ``main``.
+No further call of the gateway moves ``main`` of a table with rows; ``set_main_late`` is for the
+scratch table of a probe.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from workers.lake.api import expired_files, file_commits
@@ -31,7 +32,13 @@ from workers.lake.api.gateway import Gateway
 from workers.lake.connect.errors import LakeFailure, repeated
 from workers.lake.connect.sessions import Sessions
 from workers.lake.effects import ListFiles
-from workers.lake.interfaces.table_api import FileChange, FileCommits, FileTotals, TableApi
+from workers.lake.interfaces.table_api import (
+    FileChange,
+    FileCommits,
+    FileTotals,
+    LateCommits,
+    TableApi,
+)
 from workers.lake.metadata.snapshots import History, history_of
 from workers.lake.metadata.table_location import new_location
 from workers.lake.metadata.table_schema import columns_of, schema_json
@@ -48,7 +55,7 @@ _MISSING: Final = re.compile(
 )
 
 
-class GatewayTableApi(TableApi, FileCommits):
+class GatewayTableApi(TableApi, FileCommits, LateCommits):
     """``TableApi`` and ``FileCommits`` through the gateway, with ``sql`` for everything else.
 
     ``sessions`` are the worker's Spark sessions; a successor closes them to stop the worker.
@@ -285,6 +292,13 @@ class GatewayTableApi(TableApi, FileCommits):
         """Add a snapshot to the branch."""
         with self._gateway.api(what) as api:
             return file_commits.commit_files(api, ident, branch, change)
+
+    def set_main_late(self, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
+        """Move ``main`` of a scratch table to the branch, on the state from before ``between``."""
+        with self._gateway.api(f'probing the catalog with lake table "{ident}"') as api:
+            late = api.late_move_of_main(ident, branch)
+            between()
+            late()
 
     def close(self) -> None:
         """Close the gateway's connections."""

@@ -8,7 +8,7 @@ then finds a missing method.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -260,3 +260,13 @@ class FileCommits(Protocol):
         self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None
     ) -> int:
         """Remove the files that no snapshot of the table names; see ``TableApi``."""
+
+
+class LateCommits(Protocol):
+    """A commit as of a worker that was asleep: for the probe of a catalog, never for rows."""
+
+    def set_main_late(self, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
+        """Read the table, call ``between``, and move ``main`` to the branch without reading again.
+
+        ``between`` commits to ``main``. A fit catalog refuses the move as a commit conflict.
+        """

@@ -1,0 +1,161 @@
+"""The probe of a catalog: one that keeps all promises passes, each broken promise is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import FeatureNotSupported, IoError, ReplicationError
+from tests.fix_lake import Lake
+from workers.lake.api.table_api import GatewayTableApi
+from workers.lake.connect.sessions import Sessions
+from workers.lake.iceberg import catalog_probe
+from workers.lake.iceberg.catalog_probe import (
+    APART,
+    BRANCHES,
+    COMPARE_AND_SET,
+    FAST_FORWARD,
+    HISTORY,
+    SCHEMA,
+    SUMMARIES,
+    probe,
+    probe_catalog,
+)
+from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
+from workers.lake.metadata.snapshots import History
+from workers.lake.table import MAIN, LakeIdent
+
+
+@pytest.fixture(scope="module")
+def tables(lake_server: Lake) -> Iterator[GatewayTableApi]:
+    gateway, close = choose_gateway(lake_server.url)
+    sessions = Sessions(lake_server.url, "probe", lambda *_: None, close_catalogs=close)
+    made, _ = choose_table_api(gateway, sessions)
+    assert isinstance(made, GatewayTableApi)
+    yield made
+    sessions.close()
+    made.close()
+
+
+class Unfit:
+    """A catalog that keeps all promises but those of the methods given in ``broken``."""
+
+    def __init__(self, tables: GatewayTableApi, **broken: Callable[..., Any]) -> None:
+        self.real = tables
+        self.dropped: list[LakeIdent] = []
+        self._broken = broken
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._broken.get(name)
+        return getattr(self.real, name) if found is None else lambda *a, **k: found(self, *a, **k)
+
+    def drop_table(self, ident: LakeIdent) -> None:
+        self.dropped.append(ident)
+        self.real.drop_table(ident)
+
+
+def no_branch(unfit: Unfit, ident: LakeIdent, branch: str, at: int | None = None) -> None:
+    """ "ok", and no branch: as one catalog does."""
+
+
+def on_main(
+    unfit: Unfit, ident: LakeIdent, ref: str, summary: Mapping[str, str], *more: Any
+) -> None:
+    unfit.real.commit_empty(ident, MAIN, summary, *more)
+
+
+def on_both(
+    unfit: Unfit, ident: LakeIdent, ref: str, summary: Mapping[str, str], *more: Any
+) -> None:
+    unfit.real.commit_empty(ident, ref, summary, *more)
+    if ref != MAIN:
+        unfit.real.commit_empty(ident, MAIN, summary, *more)
+
+
+def no_summary(
+    unfit: Unfit, ident: LakeIdent, columns: Any, *, summary: Mapping[str, str], **more: Any
+) -> Any:
+    return unfit.real.create_table(ident, columns, summary={"other": "x"}, **more)
+
+
+def newest_only(unfit: Unfit, ident: LakeIdent) -> History:
+    found = unfit.real.history(ident)
+    newest = max(found.snapshots.values(), key=lambda each: each.committed)
+    return dataclasses.replace(found, snapshots={newest.snapshot_id: newest})
+
+
+def takes_late(unfit: Unfit, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
+    """The rows of the commit in between are gone."""
+    between()
+    tip = unfit.real.history(ident).refs[branch]
+    unfit.real.set_main(ident, tip)
+
+
+def forgets_late(unfit: Unfit, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
+    """ "ok", though nothing was done."""
+    between()
+
+
+def no_move(unfit: Unfit, ident: LakeIdent, branch: str) -> None:
+    """ "ok", and main stays."""
+
+
+def test_a_catalog_that_keeps_all_promises_passes(
+    lake_server: Lake, tables: GatewayTableApi
+) -> None:
+    probe_catalog(lake_server.url)
+    probe_catalog(lake_server.spark_url)
+    fit = Unfit(tables)
+    probe(fit, fit)
+    [scratch] = fit.dropped
+    assert scratch.schema == SCHEMA
+    assert tables.describe(scratch) is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        ({"create_branch": no_branch}, BRANCHES),
+        ({"create_table": no_summary}, SUMMARIES),
+        ({"commit_empty": on_main}, APART),
+        ({"commit_empty": on_both}, APART),
+        ({"history": newest_only}, HISTORY),
+        ({"set_main_late": takes_late}, COMPARE_AND_SET),
+        ({"set_main_late": forgets_late}, COMPARE_AND_SET),
+        ({"fast_forward": no_move}, FAST_FORWARD),
+    ],
+    ids=["no branch", "no summary", "on main", "on both", "newest only", "late", "none", "no move"],
+)
+def test_a_broken_promise_is_named_and_the_table_dropped(
+    tables: GatewayTableApi, broken: dict[str, Callable[..., Any]], promise: str
+) -> None:
+    unfit = Unfit(tables, **broken)
+    with pytest.raises(FeatureNotSupported) as error:
+        probe(unfit, unfit)
+    assert error.value.primary == f"the catalog of the lake does not keep {promise}"
+    [scratch] = unfit.dropped
+    assert tables.describe(scratch) is None
+
+
+def test_what_the_store_says_is_passed_on_and_the_table_dropped(tables: GatewayTableApi) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise IoError("no space left")
+
+    unfit = Unfit(tables, commit_empty=full)
+    with pytest.raises(IoError, match="no space left"):
+        probe(unfit, unfit)
+    assert len(unfit.dropped) == 1
+
+
+def test_an_error_of_the_drop_does_not_hide_the_finding(tables: GatewayTableApi) -> None:
+    class NoDrop(Unfit):
+        def drop_table(self, ident: LakeIdent) -> None:
+            super().drop_table(ident)
+            raise ReplicationError("may not drop")
+
+    unfit = NoDrop(tables, create_branch=no_branch)
+    with pytest.raises(FeatureNotSupported, match=catalog_probe.BRANCHES):
+        probe(unfit, unfit)
