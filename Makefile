@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-cluster test-install wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-lake test-install wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,8 +41,11 @@ test-matrix: setup ## what runs on several versions of PostgreSQL, on 14 to 18 (
 test-cluster: setup ## copy and stream on a Spark standalone cluster, by a shared folder and by S3 (fetches jars once)
 	$(PYTEST) -m cluster $(TESTS)
 
+test-lake: setup ## copy and stream into tables on S3 behind a REST catalog (fetches jars once)
+	$(PYTEST) -m lake $(TESTS)
+
 unit: setup ## the tests that start no server
-	$(PYTEST) -m "not postgres and not spark and not crash and not long and not cluster" $(TESTS)
+	$(PYTEST) -m "not postgres and not spark and not crash and not long and not cluster and not lake" $(TESTS)
 
 test-install: setup ## the wheel in an environment of its own: fetch, demo, no network
 	$(PYTEST) -n 0 -m install $(TESTS)

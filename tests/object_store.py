@@ -1,15 +1,22 @@
-"""An S3-compatible store on the loopback interface: moto's server, a process of its own."""
+"""An S3-compatible store on the loopback interface: moto's server, a process of its own.
+
+A strict store checks signatures and rights: ``user`` makes keys that may do what is named. Until
+``begin_to_check`` the store lets everybody in, so that users and buckets can be made.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyarrow import fs
 
@@ -21,9 +28,19 @@ REGION = "eu-central-1"
 """Not the one that a client takes when it is told of none."""
 
 
+class Keys(NamedTuple):
+    """A pair of keys that a strict store knows."""
+
+    key: str
+    secret: str
+
+
+ANYBODY = Keys("tests", "tests")
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """A store with one bucket; it lets everybody in, whatever the keys are."""
+    """A store with one bucket; it lets everybody in, whatever the keys are, unless it is strict."""
 
     endpoint: str
     bucket: str = "staging"
@@ -38,30 +55,66 @@ class ObjectStore:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def system(self, **more: Any) -> Any:
+    def client(self, service: str) -> Any:
+        """A client of one of the services that moto plays."""
+        import boto3  # type: ignore[import-untyped]  # boto3 has no types
+
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=ANYBODY.key,
+            aws_secret_access_key=ANYBODY.secret,
+            region_name=REGION,
+        )
+
+    def user(self, name: str, actions: Sequence[str]) -> Keys:
+        """Keys of a new user, who may do the actions on everything."""
+        allowed = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
+        iam = self.client("iam")
+        iam.create_user(UserName=name)
+        iam.put_user_policy(
+            UserName=name,
+            PolicyName="policy",
+            PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [allowed]}),
+        )
+        made = iam.create_access_key(UserName=name)["AccessKey"]
+        return Keys(made["AccessKeyId"], made["SecretAccessKey"])
+
+    def begin_to_check(self) -> None:
+        """From now on signatures and rights are checked, if the store is strict."""
+        request = urllib.request.Request(  # noqa: S310 - our own server
+            f"{self.endpoint}/moto-api/reset-auth",
+            data=b"0",
+            headers={"Content-Type": "text/plain"},
+        )
+        with urllib.request.urlopen(request) as answer:  # noqa: S310 - our own server
+            assert answer.status == 200
+
+    def system(self, keys: Keys = ANYBODY, **more: Any) -> Any:
         """The tests' own way into it."""
         _, host = self.endpoint.split("://")
         return fs.S3FileSystem(
-            access_key="tests",
-            secret_key="tests",
+            access_key=keys.key,
+            secret_key=keys.secret,
             endpoint_override=host,
             scheme="http",
             region=REGION,
             **more,
         )
 
-    def files(self, prefix: str = "") -> list[str]:
+    def files(self, prefix: str = "", keys: Keys = ANYBODY) -> list[str]:
         """Names of the files below a prefix; markers of folders are none."""
         chosen = fs.FileSelector(
             f"{self.bucket}/{prefix}".rstrip("/"), recursive=True, allow_not_found=True
         )
-        found = self.system().get_file_info(chosen)
+        found = self.system(keys).get_file_info(chosen)
         return sorted(each.path for each in found if each.type is fs.FileType.File)
 
 
 @contextmanager
-def object_store(folder: Path) -> Iterator[ObjectStore]:
+def object_store(folder: Path, *, strict: bool = False) -> Iterator[ObjectStore]:
     """A running store; its log of requests is in ``folder``."""
+    env = {**os.environ, **({"INITIAL_NO_AUTH_ACTION_COUNT": "1000000"} if strict else {})}
     port = free_port()
     with (folder / "object_store.log").open("wb") as log:
         server = subprocess.Popen(
@@ -69,6 +122,7 @@ def object_store(folder: Path) -> Iterator[ObjectStore]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            env=env,
             preexec_fn=die_with_parent,
         )
     try:

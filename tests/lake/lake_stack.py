@@ -1,0 +1,86 @@
+"""A lake as people keep it: an S3 store that checks keys, a REST catalog, and pgsub on both.
+
+The store is moto's server, which knows users and their rights. The catalog is Iceberg's own test
+server. pgsub and the catalog have separate keys.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.harness import Pgsub
+from tests.lake.rest_catalog import RestCatalog, rest_catalog
+from tests.object_store import REGION, Keys, ObjectStore, object_store
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+S3_IO: Final = "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeStack:
+    """A running store and catalog. ``keys`` may do everything, ``reader`` may only read."""
+
+    store: ObjectStore
+    catalog: RestCatalog
+    keys: Keys
+    reader: Keys
+
+    def keys_for(self, keys: Keys | None = None) -> dict[str, str]:
+        """Iceberg's keys for the store."""
+        key, secret = keys or self.keys
+        return {
+            "s3.endpoint": self.store.endpoint,
+            "s3.path-style-access": "true",
+            "s3.access-key-id": key,
+            "s3.secret-access-key": secret,
+            "client.region": REGION,
+        }
+
+    def catalog_keys(self, keys: Keys | None = None, **more: str) -> dict[str, str]:
+        """``lake.catalog`` of a configuration file."""
+        return {
+            "type": "rest",
+            "uri": self.catalog.uri,
+            "warehouse": self.catalog.warehouse,
+            **self.keys_for(keys),
+            **more,
+        }
+
+
+@contextmanager
+def lake_stack(folder: Path) -> Iterator[LakeStack]:
+    """The store and the catalog."""
+    with object_store(folder, strict=True) as store:
+        keys, catalogs = (store.user(name, ["s3:*"]) for name in ("pgsub", "catalog"))
+        reader = store.user("reader", ["s3:GetObject", "s3:ListBucket"])
+        store.begin_to_check()
+        s3 = {
+            "io-impl": S3_IO,
+            "s3.endpoint": store.endpoint,
+            "s3.path-style-access": "true",
+        }
+        place = f"s3://{store.bucket}/warehouse"
+        with rest_catalog(folder, place, s3, store.environment(*catalogs)) as catalog:
+            yield LakeStack(store, catalog, keys, reader)
+
+
+class LakePgsub(Pgsub):
+    """``pgsub`` whose lake is in the store; ``catalog`` is its ``lake.catalog``."""
+
+    catalog: Mapping[str, str] = {}
+
+    def iceberg_table(self, schema: str, table: str) -> Table:
+        """The table as pyiceberg loads it."""
+        from pyiceberg.catalog import load_catalog
+
+        known = {"s3.region": REGION, **self.catalog}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return load_catalog("lake", **known).load_table((schema, table))

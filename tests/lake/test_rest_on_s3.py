@@ -1,0 +1,139 @@
+"""Copy and stream into tables on S3 behind a REST catalog, beside PostgreSQL's own subscriber.
+
+The lake server is the embedded one. Its worker is killed on the way. Spark, pyiceberg and DuckDB
+read the tables; the keys of the store are found nowhere but in the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.harness import SETTINGS, python_rows
+from tests.integration.flow import Flow
+from tests.integration.readers import by_spark
+from tests.lake.lake_stack import LakePgsub, LakeStack, lake_stack
+from tests.security.argument_watch import ArgumentWatch
+from tests.twin import NativeTwin, native_rows
+
+pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
+
+TABLES = ("changed", "refilled", "keyless")
+ROWS = 20_000
+SCHEMA = (
+    "CREATE TABLE changed (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz,"
+    " day date, ok boolean)",
+    "CREATE TABLE refilled (id int PRIMARY KEY, name text)",
+    "CREATE TABLE keyless (a int, b text)",
+    "ALTER TABLE keyless REPLICA IDENTITY FULL",
+)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStack]:
+    with lake_stack(tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def flow(
+    publisher: EmbeddedPublisher,
+    twin: NativeTwin,
+    stack: LakeStack,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Flow]:
+    pgsub = LakePgsub(tmp_path_factory.mktemp("rest_on_s3") / "data")
+    pgsub.catalog = stack.catalog_keys()
+    with ExitStack() as after:
+        watch = after.enter_context(ArgumentWatch(stack.keys))
+        after.callback(pgsub.stop)
+        pgsub.up(
+            {
+                "subscriptions": {},
+                "lake": {"catalog": pgsub.catalog},
+                "settings": {**SETTINGS, "local_relation_rows": 1000},
+            },
+            timeout=300,
+        )
+        flow = Flow(pgsub, twin, publisher, "on_s3")
+        after.callback(flow.close)
+        _play(flow)
+        flow.facts["told"] = watch.told
+        yield flow
+
+
+def _play(flow: Flow) -> None:
+    flow.both(*SCHEMA)
+    flow.pub.run(
+        "INSERT INTO changed SELECT i, 'row ' || i, i / 4.0, timestamptz '2026-01-01 12:00:00+01'"
+        " + i * interval '1 hour', date '2026-01-01' + i % 999, i % 2 = 0"
+        f" FROM generate_series(1, {ROWS}) i",
+        "INSERT INTO refilled SELECT i, 'first' FROM generate_series(1, 50) i",
+        "INSERT INTO keyless SELECT i, NULL FROM generate_series(1, 30) i",
+        "CREATE PUBLICATION pub_on_s3 FOR TABLES IN SCHEMA on_s3",
+    )
+    name = flow.subscribe("sub", ["pub_on_s3"])
+    flow.checkpoint("copied", *TABLES)
+    flow.pub.run(
+        f"INSERT INTO changed (id, name) SELECT {ROWS} + i, 'new' FROM generate_series(1, 3000) i",
+        "INSERT INTO changed (id, name) VALUES (1000000, 'é 🦆 \" \\ '), (1000001, '')",
+        "UPDATE changed SET name = upper(name) WHERE id % 10 = 0",
+        "DELETE FROM changed WHERE id % 10 = 1",
+    )
+    flow.pgsub.kill_worker(name)
+    flow.pub.run(
+        "UPDATE changed SET id = id + 2000000 WHERE id % 10 = 2",
+        "UPDATE keyless SET b = 'moved' WHERE a % 2 = 0",
+        "DELETE FROM keyless WHERE a % 5 = 0",
+    )
+    flow.pub.execute(
+        "BEGIN; TRUNCATE refilled; INSERT INTO refilled VALUES (1, 'second'), (60, NULL); COMMIT"
+    )
+    flow.checkpoint("changed", *TABLES)
+
+
+@pytest.mark.parametrize("label", ["copied", "changed"])
+@pytest.mark.parametrize("table", TABLES)
+def test_pyiceberg_sees_the_rows_of_the_native_subscriber(
+    flow: Flow, table: str, label: str
+) -> None:
+    assert flow.same(label, table)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_spark_sees_the_rows_of_the_native_subscriber(flow: Flow, table: str) -> None:
+    found: pa.Table = by_spark(flow.pgsub, flow.name, table)
+    assert python_rows(found) == native_rows(flow.sub, table)
+
+
+def test_the_tables_lie_in_the_store(flow: Flow, stack: LakeStack) -> None:
+    del flow
+    files = stack.store.files("warehouse", stack.keys)
+    assert [name for name in files if name.endswith(".parquet")]
+    assert [name for name in files if name.endswith("metadata.json")]
+
+
+def test_the_store_s_keys_are_told_to_nobody(flow: Flow, stack: LakeStack) -> None:
+    """Not in argument lists, logs and status."""
+    assert flow.facts["told"] == []
+    logs = [path for path in (flow.pgsub.data_dir / "log").iterdir() if path.is_file()]
+    assert logs
+    said = [path.read_bytes() for path in (*logs, flow.pgsub.log_file)]
+    shown = [str(flow.pgsub.status(view)).encode() for view in ("pg_subscription", "last_errors")]
+    for secret in stack.keys:
+        assert not [text for text in (*said, *shown) if secret.encode() in text]
+
+
+def test_only_the_owner_reads_the_configuration_of_the_server(flow: Flow, stack: LakeStack) -> None:
+    holding = [
+        path
+        for path in Path(flow.pgsub.data_dir).rglob("*")
+        if path.is_file() and stack.keys.secret.encode() in path.read_bytes()
+    ]
+    assert holding
+    assert {oct(path.stat().st_mode & 0o077) for path in holding} == {"0o0"}
