@@ -10,15 +10,14 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from catalog.errcodes import (
-    RESERVED_NAME,
     WRONG_OBJECT_TYPE,
     DuplicateTable,
     FeatureNotSupported,
     InsufficientPrivilege,
-    InvalidName,
     ObjectInUse,
     ReplicationError,
 )
@@ -27,6 +26,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
 from subscriber.messages import Notice, warning
+from workers.lake.refusals import element_names, reserved_names
 from workers.lake.sources import source_column_taken, source_of
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
 from workers.publisher.interfaces import QueryConn
@@ -41,19 +41,6 @@ from workers.publisher.remote_table import (
     RemoteTable,
     fetch_remote_table_info,
 )
-
-RESERVED_COLUMNS: Final = frozenset(
-    {
-        "_file",
-        "_pos",
-        "_partition",
-        "_spec_id",
-        "_deleted",
-        "_last_updated_sequence_number",
-        "_row_id",
-    }
-)
-"""Names of Iceberg's metadata columns: a table with such a column cannot be written."""
 
 Tables = Mapping[str, TableOptions]
 LakeTables = Callable[[Sequence[LakeIdent]], list[LakeTable | None]]
@@ -210,15 +197,7 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
             detail="A lake table needs at least one column.",
             hint="Take the table out of the publication, or add a column to it.",
         )
-    for name in names:
-        if name in RESERVED_COLUMNS:
-            yield InvalidName(
-                f'column name "{name}" of table "{table.name}" is reserved in the lake',
-                detail="Iceberg has a metadata column of this name, and no engine can write a "
-                "table with a second one.",
-                hint=_another_name(table, name),
-                sqlstate=RESERVED_NAME,
-            )
+    yield from reserved_names(table.name, names, partial(_another_name, table))
 
 
 def _another_name(table: MappedTable, column: str) -> str:
@@ -266,27 +245,19 @@ def lake_findings(
 def _element_findings(table: MappedTable) -> Iterator[ReplicationError]:
     """Findings about columns whose name a new lake table uses inside of a list column.
 
-    Iceberg calls the elements of list column ``tags`` by the full name ``tags.element``, and no two
-    fields of a table may have one full name. An existing lake table has no such pair.
+    An existing lake table has no such pair.
     """
     import pyarrow as pa  # most commands need no arrays
 
     from workers.lake.typemap import lake_type
 
     as_text = table.options.on_unrepresentable == "text"
-    names = table.columns
-    for column in table.remote.columns:
-        name = table.options.lake_column(column.name)
-        element = f"{name}.element"
-        if element in names and pa.types.is_list(lake_type(column.type, as_text=as_text)):
-            yield InvalidName(
-                f'column names "{name}" and "{element}" of table "{table.name}" exclude '
-                "each other in the lake",
-                detail=f'Iceberg calls the elements of array column "{name}" "{element}", and no '
-                "engine can make the table.",
-                hint=_another_name(table, element),
-                sqlstate=RESERVED_NAME,
-            )
+    lists = [
+        table.options.lake_column(column.name)
+        for column in table.remote.columns
+        if pa.types.is_list(lake_type(column.type, as_text=as_text))
+    ]
+    yield from element_names(table.name, table.columns, lists, partial(_another_name, table))
 
 
 def _generated_findings(

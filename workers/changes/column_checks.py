@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ObjectNotInPrerequisiteState, UndefinedColumn
 from catalog.pg_subscription import TableOptions
-from workers.lake.refusals import missing_columns
+from workers.lake.refusals import element_names, missing_columns, reserved_names
 from workers.lake.segment import Generated
-from workers.lake.table import SOURCE_COLUMN, LakeIdent, LakeTable
+from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
 from workers.lake.typemap import PgType
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
 
@@ -35,6 +35,28 @@ def check_keys(
                 f'column "{name}" of a key of lake table "{ident}" is not published',
                 hint="Correct keys of the table in the configuration.",
             )
+
+
+def check_names(table: str, columns: Sequence[LakeColumn]) -> None:
+    """Raise 42939 if a new lake table of the publisher's table cannot have a column's name.
+
+    CREATE and ``check`` look first. A column may have joined the table since.
+    """
+    names = [column.name for column in columns]
+    lists = [column.name for column in columns if pa.types.is_list(column.type)]
+    for error in (
+        *reserved_names(table, names, _another_name),
+        *element_names(table, names, lists, _another_name),
+    ):
+        raise error
+
+
+def _another_name(column: str) -> str:
+    return (
+        f'Map column "{column}" to another name with columns: {{COLUMN: {{to: NAME}}}} of the '
+        "table in the configuration, rename the column on the publisher, or leave it out with a "
+        "column list. Then the copy begins again by itself."
+    )
 
 
 def check_columns(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
 
 from catalog.errcodes import (
+    RESERVED_NAME,
     SERIALIZATION_FAILURE,
+    InvalidName,
     ObjectNotInPrerequisiteState,
     ReplicationError,
     SerializationFailure,
@@ -14,6 +17,55 @@ from catalog.errcodes import (
 )
 from catalog.pg_lsn import LSN
 from workers.lake.table import LakeIdent, Stamp
+
+RESERVED_COLUMNS: Final = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_partition",
+        "_spec_id",
+        "_deleted",
+        "_last_updated_sequence_number",
+        "_row_id",
+    }
+)
+"""Names of Iceberg's metadata columns: a table with such a column cannot be written."""
+
+
+def reserved_names(
+    table: str, names: Sequence[str], hint: Callable[[str], str]
+) -> Iterator[InvalidName]:
+    """42939 for each column of a publisher's table with a reserved name in the lake."""
+    for name in names:
+        if name in RESERVED_COLUMNS:
+            yield InvalidName(
+                f'column name "{name}" of table "{table}" is reserved in the lake',
+                detail="Iceberg has a metadata column of this name, and no engine can write a "
+                "table with a second one.",
+                hint=hint(name),
+                sqlstate=RESERVED_NAME,
+            )
+
+
+def element_names(
+    table: str, names: Sequence[str], lists: Collection[str], hint: Callable[[str], str]
+) -> Iterator[InvalidName]:
+    """42939 for each column whose name a new lake table uses inside of a list column.
+
+    Iceberg calls the elements of list column ``tags`` by the full name ``tags.element``, and no two
+    fields of a table may have one full name.
+    """
+    for name in lists:
+        element = f"{name}.element"
+        if element in names:
+            yield InvalidName(
+                f'column names "{name}" and "{element}" of table "{table}" exclude '
+                "each other in the lake",
+                detail=f'Iceberg calls the elements of array column "{name}" "{element}", and no '
+                "engine can make the table.",
+                hint=hint(element),
+                sqlstate=RESERVED_NAME,
+            )
 
 
 def missing_columns(

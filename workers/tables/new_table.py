@@ -9,7 +9,12 @@ from catalog.errcodes import DuplicateTable
 from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
-from workers.changes.column_checks import check_columns, check_delimiters, check_generated
+from workers.changes.column_checks import (
+    check_columns,
+    check_delimiters,
+    check_generated,
+    check_names,
+)
 from workers.lake.destination import Destination
 from workers.lake.sources import check_source_column, owner_of, source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
@@ -69,6 +74,7 @@ def prepare_lake_table(
     if lake is None or (lake.owner == owner == SHARED and lake.snapshot_id is None):
         check_generated(needed, options.generated, ident)
         columns = new_columns(remote, options, ident, dest)
+        check_names(f"{rel.nspname}.{rel.relname}", columns)
         return dest.create_table(ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
     if lake.owner != owner:
         if not options.adopt:

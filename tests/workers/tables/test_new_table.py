@@ -22,6 +22,7 @@ from workers.tables.new_table import lake_columns, new_columns, prepare_lake_tab
 
 INTEGER = ColumnType(23, -1, "pg_catalog", "int4", "b")
 NUMERIC = ColumnType(1700, -1, "pg_catalog", "numeric", "b")
+TEXT = ColumnType(25, -1, "pg_catalog", "text", "b")
 NEW = LakeIdent("public", "new")
 
 
@@ -74,6 +75,27 @@ def test_a_table_that_lacks_a_published_column_is_refused(world: Subscribed) -> 
     wide = remote(("id", INTEGER), ("v", INTEGER), ("w", INTEGER))
     with pytest.raises(ReplicationError, match='missing replicated column: "w"'):
         prepare_lake_table(world.sub, rel, wide, TableOptions(), dest, former_owners=())
+
+
+@pytest.mark.parametrize("added", ["tags.element", "_file"])
+def test_a_column_that_joined_since_has_a_name_that_a_new_table_cannot_have(
+    world: Subscribed, added: str
+) -> None:
+    """A copy into a lake table that was dropped: Iceberg would fail with XX000, in a loop."""
+    texts = ColumnType(1009, -1, "pg_catalog", "_text", "b", TEXT)
+    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    since = remote(("id", INTEGER), ("tags", texts), (added, TEXT))
+    with pytest.raises(ReplicationError, match=f'"{added}" of table "public.a"') as caught:
+        prepare_lake_table(world.sub, rel, since, TableOptions(), dest, former_owners=())
+    assert caught.value.code == "42939"
+    assert f'Map column "{added}" to another name' in (caught.value.hint or "")
+    assert NEW not in world.lake.tables
+    renamed = TableOptions(columns=((added, "other"),))
+    prepare_lake_table(world.sub, rel, since, renamed, dest, former_owners=())
+    as_text = TableOptions(on_unrepresentable="text")
+    scalar = remote(("id", INTEGER), ("tags", TEXT), ("tags.element", TEXT))
+    other = subscribed(world, "other")
+    prepare_lake_table(world.sub, other, scalar, as_text, dest, former_owners=())
 
 
 def test_a_list_is_refused_for_arrays_without_commas(world: Subscribed) -> None:
