@@ -67,6 +67,7 @@ from config.limits import PUBLISH_ATTEMPTS
 from workers.apply import progress
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.known_fault import KnownFault
+from workers.apply.other_table import check_not_other
 from workers.apply.skip import Skip, look_for_skip
 from workers.apply.suspend import blame_tables, may_suspend, suspend_tables
 from workers.apply.table_checks import ChangedTable, TableChecks, check_not_renamed, subscribed_as
@@ -328,8 +329,8 @@ class Applier:
         """Return the runs of a part, or of a slice, that this worker has to write, by table."""
         takes, rels = self._gate(framed.targets, part)
         runs = framed.runs(takes)
-        may_cut = not self.holds_back_until_synced
-        check_not_renamed(self.sub, runs, rels, part, may_cut=may_cut)
+        check_not_renamed(self.sub, runs, rels, part, may_cut=not self.holds_back_until_synced)
+        check_not_other(self.sub, {} if self.own_relid else runs, rels, self.default_on_error)
         opened = self.writer.open_all([rels[target] for target in runs])
         lakes = {target: table.lake for target, table in zip(runs, opened, strict=True)}
         self.checks.check_delimiters(runs, lakes, self.sub.tables)

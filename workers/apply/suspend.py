@@ -77,10 +77,11 @@ def may_suspend(error: ReplicationError, sub: Subscription, default: str) -> boo
         return False
     if isinstance(error, ReplicationGap | TableRewritten | ServerUnfit):
         return False
-    return all(_on_error(sub, rel, default) == SUSPEND for rel in error.tables)
+    return all(on_error(sub, rel, default) == SUSPEND for rel in error.tables)
 
 
-def _on_error(sub: Subscription, rel: SubscriptionRel, default: str) -> str:
+def on_error(sub: Subscription, rel: SubscriptionRel, default: str) -> str:
+    """What an error does to a table: ``stop`` or ``suspend``."""
     options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
     return options.on_error or default
 

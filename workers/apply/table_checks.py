@@ -35,6 +35,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.apply.key_under_full import flagged_key_digest, flagged_under_full
+from workers.apply.other_table import other_relid
 from workers.apply.table_files import TableFiles
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
@@ -249,7 +250,7 @@ class TableChecks:
         copied_whole: list[SubscriptionRel] = []
         for target, own in runs.items():
             rel = rels[target]
-            if (relid := _other_relid(rel, own)) is not None:
+            if (relid := other_relid(rel, own)) is not None:
                 now = replace(rel, copied=False, other_relid=relid)
                 changed.append(ChangedTable(now, {"other_relid": relid}))
             elif rel.copied and _has_other_key(rel, own):
@@ -312,26 +313,6 @@ class TableChecks:
         if found is Coverage.WHOLE and rel.key_unsure:
             found = Coverage.UNKNOWN
         return replace(run, coverage=found)
-
-
-def _other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
-    """Return the relid of a different table that has the name now; None if the table is the same.
-
-    The lake table has the rows of the old table, so an inserted key may be in the lake table
-    already. The fingerprints of old and new table may be equal, for example with FOR ALL TABLES.
-    """
-    relids = [run.relation.relid for run in runs if run.relation is not None]
-    if rel.remote_relid is None or {rel.remote_relid, rel.other_relid}.issuperset(relids):
-        return None
-    log.warning(
-        'action=other_relation subid=%d relid=%d table "%s.%s" is another one on the publisher '
-        "than the copied one; pgsub refresh copies it; inserted keys are looked for until then",
-        rel.srsubid,
-        rel.srrelid,
-        rel.nspname,
-        rel.relname,
-    )
-    return relids[-1]
 
 
 def _key_digests(runs: Sequence[Run]) -> set[str]:
