@@ -1,4 +1,4 @@
-"""Drop pgsub's branches of lake tables that leave a subscription.
+"""Drop pgsub's branches of lake tables that leave a subscription, and what an open copy wrote.
 
 The workers have ended, or have read that the table left. ``workers.tables.leaked_branches`` tells
 how the branches go. The tables are listed before the lake is asked, so a lake that does not answer
@@ -9,11 +9,13 @@ stops no command: a warning names the tables, and a later command or worker drop
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
+from catalog.errcodes import ReplicationError
 from catalog.leaked_branch import LeakedBranch
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.remedies import LEAKED_BRANCH
 from subscriber.commands.context import CommandContext
 from subscriber.messages import warning
@@ -34,6 +36,8 @@ def drop_lake_branches(
             )
             context.store.put_leaked_branch(leak)
     left = drop_leaked_branches(context.store, context.lake_tables, context.lake)
+    kept = {LakeIdent(leak.lake_schema, leak.lake_table) for leak in left}
+    _discard_copies(rels, kept, context)
     by_reason: dict[str, list[str]] = {}
     for leak in left:
         if leak.subuuid == sub.subuuid:
@@ -47,3 +51,19 @@ def drop_lake_branches(
                 hint=LEAKED_BRANCH,
             )
         )
+
+
+def _discard_copies(
+    rels: Sequence[SubscriptionRel], kept: Collection[LakeIdent], context: CommandContext
+) -> None:
+    """Remove the files of copies that have not ended: with the rows their names go, too.
+
+    Files that a snapshot of ``main`` names stay. Tables of ``kept`` still have branches. An error
+    of the lake stops no command; the files are then orphan files.
+    """
+    for rel in rels:
+        ident = LakeIdent(rel.lake_schema, rel.lake_table)
+        in_copy = rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY)
+        if in_copy and rel.epoch is not None and ident not in kept:
+            with suppress(ReplicationError):
+                context.lake().discard_copy(ident, rel.epoch)

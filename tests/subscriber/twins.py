@@ -237,6 +237,7 @@ class LakeTwin:
     fenced: list[str] = field(default_factory=list)
     durable: dict[str, Stamp | None] = field(default_factory=dict)
     unbranched: list[tuple[str, str]] = field(default_factory=list)
+    discarded: list[tuple[str, str]] = field(default_factory=list)
     on_fence: Callable[[LakeTable], LakeTable] = lambda table: table
 
     def add(
@@ -300,6 +301,9 @@ class LakeTwin:
         if "drop_branches" in self.fail:
             raise self.fail["drop_branches"]
         self.unbranched.append((ident.table, prefix))
+
+    def discard_copy(self, ident: LakeIdent, copy_id: str) -> None:
+        self.discarded.append((ident.table, copy_id))
 
     def write(
         self, ident: LakeIdent, branch: str, segments: Sequence[Segment], stamp: Stamp

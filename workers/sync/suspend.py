@@ -2,8 +2,8 @@
 
 Without ``suspend`` a failing copy is tried again for ever, as in PostgreSQL. With ``suspend`` the
 table is suspended in the state that the table has, and gets no sync worker until ``pgsub resume``.
-``main`` stays as readers know it. The branch and the files of the failed copy are removed at once:
-the next attempt may be far away.
+``main`` stays as readers know it. In both cases the branch and the files of the failed copy are
+removed at once: the next attempt may be far away.
 
 The steps of a copy that concern the table only blame their errors on the table
 (``catalog.errcodes.at_fault``). An error of the other steps, for example of the slot's creation,
@@ -20,7 +20,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ReplicationError, RequiredProcessGone
 from catalog.leaked_slot import LeakedSlot, leaked_slot
 from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
@@ -50,13 +50,14 @@ def suspending(
         yield
     except ReplicationError as error:
         if not may_suspend(error, sub, process.settings.default_on_error):
+            if not isinstance(error, RequiredProcessGone):  # a lake that is gone removes nothing
+                _remove_copy(process, rel, dest, sub)
             raise
         left = _permanent_slot(process, sub, rel)
         if not suspend_tables(process.store, sub, error, is_copy=True, leaves=left):
             # The next attempt drops a permanent slot first.
             raise WorkerExit("the table is copied anew") from error
-        with suppress(ReplicationError):  # the next attempt does the same first
-            _remove_copy(process, sub, rel, dest)
+        _remove_copy(process, rel, dest, sub)
         if left is not None:
             _drop_slot(process, sub, left)
         raise WorkerExit("the table is suspended") from error
@@ -73,16 +74,19 @@ def _permanent_slot(
 
 
 def _remove_copy(
-    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, dest: Destination
+    process: WorkerProcess, rel: SubscriptionRel, dest: Destination, sub: Subscription
 ) -> None:
-    """Remove the branch and the files of a copy that was not about to be published."""
+    """Remove the branch and the files of a copy that was not about to be published.
+
+    The next attempt does the same first, so an error changes nothing: the first error is told.
+    """
     now = process.store.rel(sub.oid, rel.srrelid)
-    if now is None or not now.awaits_resume:
+    if now is None or now.srsubstate is not SubRelState.DATASYNC:
         return
-    lake = dest.table(LakeIdent(now.lake_schema, now.lake_table))
-    in_copy = now.srsubstate is SubRelState.DATASYNC and now.lake_lsn == InvalidXLogRecPtr
-    if lake is not None and in_copy:
-        undo_published_attempt(sub, now, lake, dest, process.store)
+    with suppress(ReplicationError):
+        lake = dest.table(LakeIdent(now.lake_schema, now.lake_table))
+        if lake is not None and now.lake_lsn == InvalidXLogRecPtr:
+            undo_published_attempt(sub, now, lake, dest, process.store)
 
 
 def _drop_slot(process: WorkerProcess, sub: Subscription, left: LeakedSlot) -> None:

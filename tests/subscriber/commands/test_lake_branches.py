@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from catalog.errcodes import ConnectionFailure
+from catalog.pg_subscription_rel import SubRelState
 from subscriber.commands.create_drop import create_subscription, drop_subscription
 from subscriber.commands.lake_branches import drop_lake_branches
 from subscriber.commands.refresh import refresh_publication
@@ -90,3 +91,26 @@ def test_a_table_that_leaves_has_no_branch_and_the_others_keep_theirs(subscribed
         refresh_publication(sub, conn, subscribed.context, copy_data=True)
     assert tables(subscribed) == others
     assert subscribed.lake.unbranched == [(first, "pgsub_")]
+
+
+@pytest.mark.parametrize("state", [SubRelState.DATASYNC, SubRelState.SYNCDONE])
+def test_the_files_of_an_open_copy_go_with_the_table(
+    subscribed: Around, state: SubRelState
+) -> None:
+    """Later nobody knows the name of the copy. A copy that has ended is the table."""
+    sub = row(subscribed)
+    rel = subscribed.store.rels(sub.oid)[0]
+    copied = replace(rel, srsubstate=state, epoch="the copy")
+    drop_lake_branches(sub, [copied], subscribed.context)
+    open_copies = [(rel.lake_table, "the copy")] if state is SubRelState.DATASYNC else []
+    assert subscribed.lake.discarded == open_copies
+
+
+def test_a_table_with_a_branch_keeps_the_files_of_a_copy(subscribed: Around) -> None:
+    sub = row(subscribed)
+    rel = subscribed.store.rels(sub.oid)[0]
+    subscribed.store.delete_rel(sub.oid, rel.srrelid)
+    subscribed.lake.fail["drop_branches"] = ConnectionFailure("the lake server does not answer")
+    copied = replace(rel, srsubstate=SubRelState.DATASYNC, epoch="the copy")
+    drop_lake_branches(sub, [copied], subscribed.context)
+    assert subscribed.lake.discarded == []

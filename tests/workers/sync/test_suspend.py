@@ -103,6 +103,28 @@ def test_an_error_that_is_not_of_the_table_is_tried_again(
     with pytest.raises(type(error)):
         run(synced)
     assert not synced.rel.suspended
+    assert set(synced.world.lake.tables[IDENT].refs) == {MAIN}
+
+
+def test_a_copy_that_fails_under_stop_leaves_neither_branch_nor_snapshot(
+    synced: Synchronised,
+) -> None:
+    """The next attempt may be minutes away, or never come."""
+    synced.world.declare("a", on_error="stop")
+    table = synced.world.lake.tables[IDENT]
+    before = set(table.snapshots)
+    found: list[set[str]] = []
+
+    def failing() -> None:
+        found.append(set(table.refs))
+        raise NumericValueOutOfRange("too large")
+
+    synced.at_place["tablesync.copied"] = failing
+    with pytest.raises(NumericValueOutOfRange):
+        run(synced)
+    assert len(found[0]) == 2, "the copy was on a branch"
+    assert set(table.refs) == {MAIN}
+    assert set(table.snapshots) == before | {table.refs[MAIN]}, "and the fence"
 
 
 def test_a_copy_that_a_command_began_anew_is_not_suspended(synced: Synchronised) -> None:
