@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -85,6 +88,56 @@ def test_bash_completes_the_line(pgsub: Shell) -> None:
         check=True,
     )
     assert done.stdout == "mysub\n"
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not on PATH")
+def test_fish_completes_the_line(pgsub: Shell) -> None:
+    code = (
+        "set -x PATH $argv[1] $PATH; _PGSUB_COMPLETE=source_fish pgsub | source;"
+        ' complete --do-complete "pgsub --data-dir $argv[2] drop my"'
+    )
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", code, str(COMMAND.parent), str(pgsub.data_dir)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HOME": str(pgsub.data_dir)},
+    )
+    assert done.stdout == "mysub\n"
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not on PATH")
+def test_zsh_completes_the_line(pgsub: Shell) -> None:
+    """On a terminal, as only there zsh completes: Tab, then Ctrl-A and a word before the line."""
+    setup = (
+        f"path=({COMMAND.parent} $path); PS1='> '; autoload -Uz compinit; compinit -D -u;"
+        " source <(_PGSUB_COMPLETE=source_zsh pgsub); print ready\n"
+    )
+    terminal, of_zsh = pty.openpty()
+    words = ["zsh", "-f", "-i"]
+    with subprocess.Popen(words, stdin=of_zsh, stdout=of_zsh, stderr=of_zsh) as zsh:
+        os.close(of_zsh)
+        try:
+            os.write(terminal, setup.encode())
+            read_until(terminal, rb"\nready")
+            os.write(terminal, f"pgsub --data-dir {pgsub.data_dir} drop my\t".encode())
+            read_until(terminal, rb"drop mysub")
+            os.write(terminal, b"\x01print -r line: \n")
+            read_until(terminal, rb"\nline: pgsub [^\n]* drop mysub\r")
+        finally:
+            zsh.kill()
+            os.close(terminal)
+
+
+def read_until(terminal: int, wanted: bytes) -> None:
+    """Read what a program prints on its terminal until a line is there."""
+    seen = b""
+    while not re.search(wanted, seen):
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, seen
+        seen += os.read(terminal, 4096)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
