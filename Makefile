@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-cluster test-lake test-install wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-lake test-install test-image wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +45,13 @@ test-lake: setup ## copy and stream into tables on S3 behind a REST catalog (fet
 	$(PYTEST) -m lake $(TESTS)
 
 unit: setup ## the tests that start no server
-	$(PYTEST) -m "not postgres and not spark and not crash and not long and not cluster and not lake" $(TESTS)
+	$(PYTEST) -m "not postgres and not spark and not crash and not long and not cluster and not lake and not install and not image" $(TESTS)
 
 test-install: setup ## the wheel in an environment of its own: fetch, demo, no network
 	$(PYTEST) -n 0 -m install $(TESTS)
+
+test-image: setup ## the container image, built and run (needs docker.io and debootstrap, or PGSUB_IMAGE_BASE)
+	$(PYTEST) -n 0 -m image $(TESTS)
 
 wheel: setup ## the wheel, in dist/
 	$(BIN)/python -P -m hatchling build -t wheel -d dist

@@ -1,16 +1,18 @@
-"""The systemd unit: what systemd says of it, and what the page says."""
+"""The systemd unit and the container file: what their checkers say, and what the pages say."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from config.limits import WORKER_STOP_SECONDS
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, ROOT, rows, section
 
 UNIT = DOCS / "install" / "pgsub.service"
 PAGE = (DOCS / "install" / "systemd.md").read_text()
@@ -48,3 +50,28 @@ def test_the_unit_waits_for_the_workers() -> None:
     assert (settings["Type"], settings["KillMode"]) == ("notify", "mixed")
     assert int(settings["TimeoutStopSec"]) > WORKER_STOP_SECONDS + 40
     assert "MemoryDenyWriteExecute" not in settings
+
+
+HADOLINT = Path(sys.executable).with_name("hadolint")
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+@pytest.mark.skipif(not HADOLINT.exists(), reason="hadolint is not in this environment")
+def test_hadolint_has_nothing_to_say_about_the_container_file() -> None:
+    done = subprocess.run([HADOLINT, ROOT / "Dockerfile"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_s_version_is_the_project_s() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert f"\nARG VERSION={project['version']}\n" in DOCKERFILE
+
+
+def test_the_page_has_every_argument_of_the_build() -> None:
+    page = (DOCS / "install" / "image.md").read_text()
+    told = {name for row in rows(section(page, "## Build arguments")) for name in names(row[0])}
+    assert told == set(re.findall(r"^ARG (\w+)", DOCKERFILE, re.MULTILINE))
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)

@@ -1,0 +1,231 @@
+"""The image as docs/install/image.md builds and runs it, beside a PostgreSQL of this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+import tomllib
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.docs.pages import DOCS, ROOT, blocks
+from tests.image.engine import base_image, docker, engine, inspect
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.image, pytest.mark.postgres, pytest.mark.timeout(2400)]
+
+PAGE: Final = DOCS / "install" / "image.md"
+IMAGE: Final = "pgsub"
+PASSWORD: Final = "planted7c2ePassword"
+HOST: Final = "planted4b1f.invalid"
+"""A host that pip trusts while the image is built, and that the image must not know."""
+MOST_BYTES: Final = 1_450_000_000
+"""Half of them are Spark's jars and LLVM; a growth is looked at before it lands."""
+PATIENCE: Final = 300.0
+
+
+@dataclass
+class Container:
+    """A container of the image with a volume of its own, and the publisher it replicates from."""
+
+    name: str
+    publisher: EmbeddedPublisher
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def pgsub(self, *words: str, status: int | None = 0) -> str:
+        return docker("exec", self.name, "pgsub", *words, status=status)
+
+    def ready(self) -> None:
+        wait_until(
+            lambda: "readyz check passed" in self.pgsub("health", status=None),
+            PATIENCE,
+            lambda: docker("logs", self.name)[-3000:],
+            pause=0.5,
+        )
+
+    def insert(self, first: int, last: int) -> None:
+        insert = "INSERT INTO items SELECT g, 'later' FROM generate_series(%s, %s) g"
+        self.publisher.execute(insert, (first, last))
+
+    def seen(self) -> list[tuple[int, str]]:
+        """The rows that a reader of the lake has."""
+        query = "SELECT id, name FROM lake.public.items ORDER BY id"
+        said = self.pgsub("sql", query, "--format", "json")
+        return [(row["id"], row["name"]) for row in json.loads(said)]
+
+    def equal(self) -> bool:
+        """Are the lake's rows the publisher's, after everything has arrived?"""
+        self.pgsub("wait", "sales")
+        rows = self.publisher.execute("SELECT id, name FROM items ORDER BY id")
+        return self.seen() == rows
+
+
+@pytest.fixture(scope="module")
+def build() -> Iterator[list[str]]:
+    """An engine, and the words that a machine without a registry adds to ``docker build``."""
+    with engine():
+        given = {"BASE": base_image(), "PIP_TRUSTED_HOST": HOST}
+        yield ["--network", "host", *(f"--build-arg={k}={v}" for k, v in given.items())]
+
+
+@pytest.fixture(scope="module")
+def publisher() -> Iterator[EmbeddedPublisher]:
+    with EmbeddedPublisher(18, password=PASSWORD) as made:
+        made.execute(
+            "CREATE TABLE items (id int PRIMARY KEY, name text);"
+            "INSERT INTO items SELECT g, 'item ' || g FROM generate_series(1, 2000) g;"
+            "CREATE PUBLICATION p FOR TABLE items"
+        )
+        yield made
+
+
+@pytest.fixture(scope="module")
+def container(
+    build: list[str], publisher: EmbeddedPublisher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Container]:
+    """What the page's example leaves, with its names replaced by names of the test's own."""
+    name = f"pgsub-{uuid.uuid4().hex[:8]}"
+    folder = tmp_path_factory.mktemp("image")
+    made = Container(name, publisher)
+    write_file(folder, publisher)
+    [example] = blocks(PAGE, "sh")
+    built, _, started = example.partition("docker run")
+    started = re.sub(r"(--name |exec |--volume )pgsub\b", rf"\1{name}", f"docker run{started}")
+    try:
+        run(built.replace("docker build", f"docker build {' '.join(build)}"), ROOT)
+        began = time.monotonic()
+        run(started.replace("docker run", "docker run --network host"), folder)
+        made.seconds["start to first row"] = time.monotonic() - began
+        yield made
+    finally:
+        docker("rm", "--force", name, status=None)
+        docker("volume", "rm", "--force", name, status=None)
+
+
+def write_file(folder: Path, publisher: EmbeddedPublisher) -> None:
+    place = f"host=127.0.0.1 port={publisher.port} user=postgres dbname=postgres"
+    sales = {"connection": place, "password_env": "SALES_PASSWORD", "publication": "p"}
+    file = folder / "subscription.yaml"
+    file.write_text(yaml.safe_dump({"subscriptions": {"sales": sales}}))
+    file.chmod(0o644)
+    folder.chmod(0o755)
+
+
+def run(script: str, folder: Path) -> None:
+    """Run a part of the page."""
+    words = ["env", f"SALES_PASSWORD={PASSWORD}", "bash", "-euo", "pipefail", "-c", script]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+
+
+def test_the_page_s_example_replicates_to_equality(
+    container: Container, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(container.seen()) == 2000
+    container.publisher.execute(
+        "UPDATE items SET name = upper(name) WHERE id % 3 = 0; DELETE FROM items WHERE id % 7 = 0"
+    )
+    assert container.equal()
+    size = int(inspect(IMAGE)["Size"])
+    with capsys.disabled():
+        print(
+            f"\nimage: {size / 1e6:.0f} MB;"
+            f" first row after {container.seconds['start to first row']:.1f} s"
+        )
+    assert size <= MOST_BYTES
+
+
+def test_no_start_compiles_or_fetches(container: Container) -> None:
+    """The kernels of the user's cache are those of the image, to the file."""
+    kernels = "find {} -name '*.nb?' -printf '%f\\n' | sort"
+    places = ("/opt/pgsub/lib", "/var/lib/pgsub/cache")
+    words = [("exec", container.name, "sh", "-c", kernels.format(each)) for each in places]
+    inside, used = (docker(*each).split() for each in words)
+    assert len(inside) > 20
+    assert used == inside
+    assert "resolving" not in docker("logs", container.name)
+    maps = docker("exec", container.name, "sh", "-c", "cat /proc/[0-9]*/maps | grep -c [.]jsa")
+    assert int(maps) > 0, "no lake server maps the class archive"
+
+
+def test_a_launcher_starts_without_a_network(container: Container, tmp_path: Path) -> None:
+    file = tmp_path / "subscription.yaml"
+    file.write_text("subscriptions: {}\n")
+    file.chmod(0o644)
+    alone = Container(f"{container.name}-alone", container.publisher)
+    mount = f"{file}:/etc/pgsub/subscription.yaml:ro"
+    try:
+        docker("run", "--detach", "--name", alone.name, "--network", "none", "--read-only",
+               "--tmpfs", "/tmp", "--volume", mount, IMAGE)  # fmt: skip
+        alone.ready()
+        assert json.loads(alone.pgsub("sql", "SELECT 1 AS n", "--format", "json")) == [{"n": 1}]
+    finally:
+        docker("rm", "--force", "--volumes", alone.name, status=None)
+
+
+def test_the_container_is_healthy_without_root_and_without_a_writable_root(
+    container: Container,
+) -> None:
+    wait_until(
+        lambda: inspect(container.name)["State"]["Health"]["Status"] == "healthy",
+        PATIENCE,
+        lambda: inspect(container.name)["State"],
+        pause=1.0,
+    )
+    assert docker("exec", container.name, "id", "-u").strip() == "10001"
+    refused = docker("exec", container.name, "touch", "/opt/pgsub/x", status=None)
+    assert "Read-only file system" in refused
+    assert "tini" in docker("exec", container.name, "cat", "/proc/1/comm")
+
+
+def test_a_killed_container_goes_on_where_it_was(container: Container) -> None:
+    container.publisher.execute(
+        "INSERT INTO items SELECT g, 'k' FROM generate_series(5001, 5500) g"
+    )
+    docker("kill", container.name)
+    container.publisher.execute("DELETE FROM items WHERE id BETWEEN 5001 AND 5100")
+    docker("start", container.name)
+    container.ready()
+    assert container.equal()
+
+
+def test_a_stopped_container_ends_by_itself_in_its_grace_period(container: Container) -> None:
+    """Under load, and with exit status 0: an engine that lost patience would leave 137."""
+    container.publisher.execute(
+        "INSERT INTO items SELECT g, 's' FROM generate_series(6001, 9000) g"
+    )
+    grace = int(inspect(container.name)["Config"]["StopTimeout"])
+    began = time.monotonic()
+    docker("stop", container.name)
+    assert time.monotonic() - began < grace
+    assert inspect(container.name)["State"]["ExitCode"] == 0
+    docker("start", container.name)
+    container.ready()
+    assert container.equal()
+
+
+def test_labels_user_and_ports_of_the_image(build: list[str], container: Container) -> None:
+    config: dict[str, Any] = inspect(IMAGE)["Config"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert config["Labels"]["org.opencontainers.image.version"] == project["version"]
+    assert config["User"] == "10001:10001"
+    assert list(config["Volumes"]) == ["/var/lib/pgsub"]
+    assert list(config["ExposedPorts"]) == ["9187/tcp"]
+
+
+def test_no_layer_and_no_log_has_a_secret(container: Container) -> None:
+    """The host is one of the build's arguments; the password is in the container's environment."""
+    said = docker("history", "--no-trunc", IMAGE) + json.dumps(inspect(IMAGE))
+    assert HOST not in said
+    look = f"grep -rslE '{HOST}|{PASSWORD}' /opt /etc /usr /var/lib/pgsub || true"
+    assert docker("exec", "--user", "0", container.name, "sh", "-c", look).strip() == ""
+    assert PASSWORD not in docker("logs", container.name)
