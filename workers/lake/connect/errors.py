@@ -31,6 +31,7 @@ from catalog.errcodes import (
     ServerUnfit,
 )
 from config.limits import COMMIT_ATTEMPTS
+from workers.lake.connect.store_refusals import store_refusal
 from workers.lake.copy_task import TASK_ERROR
 
 Made = TypeVar("Made")
@@ -210,6 +211,8 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
             hint='Set "spark.staging" to a place that Spark\'s driver and executors see under the'
             " same name and may read: a shared folder, or s3://bucket/prefix.",
         )
+    if (refusal := store_refusal(f"{text}\n{trace}", what)) is not None:
+        return refusal
     if _FILE_MISSING.search(both):
         return FileMissing(
             f"{remedies.LAKE_STORAGE_FAILED} while {what}", detail=_detail(error, text, trace)

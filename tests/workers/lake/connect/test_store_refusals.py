@@ -1,0 +1,116 @@
+"""What a store or a catalog refuses is one error that says what to grant or correct."""
+
+from __future__ import annotations
+
+import pytest
+
+from workers.lake.connect.store_refusals import KEYS, RIGHTS, store_refusal
+
+S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
+END = "(Service: S3, Status Code: {}, Request ID: planted, Extended Request ID: planted)"
+CLIENT = "software.amazon.awssdk.core.exception.SdkClientException"
+CHAIN = "java.io.UncheckedIOException: x\nCaused by: {}: {}"
+
+
+def said(name: str, message: str) -> str:
+    return CHAIN.format(name, message)
+
+
+@pytest.mark.parametrize(
+    ("chain", "code", "words", "hint"),
+    [
+        (
+            said(S3, "The AWS Access Key Id you provided does not exist " + END.format(403)),
+            "58030",
+            "store refused the key",
+            KEYS,
+        ),
+        (
+            said(S3, "The request signature we calculated does not match " + END.format(403)),
+            "58030",
+            "store refused the key",
+            KEYS,
+        ),
+        (
+            said(S3, "The provided token has expired. " + END.format(400)),
+            "58030",
+            "store refused the key",
+            KEYS,
+        ),
+        (said(S3, "Access Denied " + END.format(403)), "58030", "store refused a right", RIGHTS),
+        (said(S3, "null " + END.format(403)), "58030", "store refused a right", RIGHTS),
+        (
+            said(
+                "software.amazon.awssdk.services.s3.model.NoSuchBucketException",
+                "The specified bucket does not exist " + END.format(404),
+            ),
+            "58030",
+            "no bucket of the warehouse's name",
+            "Make the bucket",
+        ),
+        (
+            said(S3, "null " + END.format(301)),
+            "58030",
+            "the bucket in another region",
+            "client.region",
+        ),
+        (
+            said(CLIENT, "Unable to load credentials from any of the providers"),
+            "58030",
+            "asked without a key",
+            KEYS,
+        ),
+        (
+            said(CLIENT, "Unable to load region from any of the providers in the chain"),
+            "58030",
+            "asked without a region",
+            "client.region",
+        ),
+        (
+            said("javax.net.ssl.SSLHandshakeException", "PKIX path building failed"),
+            "08006",
+            "TLS certificate",
+            "SSL_CERT_FILE",
+        ),
+        (
+            said("java.net.ConnectException", "Connection refused"),
+            "08006",
+            "could not be reached",
+            "s3.endpoint",
+        ),
+        (
+            said("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: no"),
+            "42501",
+            "catalog refused access",
+            "credential or token",
+        ),
+        (
+            said("org.apache.iceberg.exceptions.ForbiddenException", "Forbidden: no"),
+            "42501",
+            "catalog refused access",
+            "grant the role",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_grant(chain: str, code: str, words: str, hint: str) -> None:
+    error = store_refusal(chain, "doing so")
+    assert error is not None
+    assert error.code == code
+    assert words in error.primary
+    assert "while doing so" in error.primary
+    assert hint in str(error.hint)
+    assert "planted" not in f"{error.primary} {error.detail} {error.hint}"
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "",
+        said(S3, "Please reduce your request rate. " + END.format(503)),
+        said("org.apache.iceberg.exceptions.CommitFailedException", "Status Code: 403"),
+        "a row quotes Access Denied (Service: S3, Status Code: 403)",
+        "[CAST_INVALID_INPUT] javax.net.ssl.SSLHandshakeException: x cannot be cast",
+    ],
+)
+def test_other_errors_are_none(chain: str) -> None:
+    assert store_refusal(chain, "doing so") is None

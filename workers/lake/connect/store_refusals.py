@@ -1,0 +1,103 @@
+"""What a store or a catalog refuses: a key, a right, a bucket, a certificate, a connection.
+
+Java's clients of the stores name the cause in the last exceptions of a chain, among words about
+requests. Each refusal has one error: what was refused, and what to grant or to correct. No error
+quotes the client's words, because the words may have a key, a path or a host in them.
+
+A refusal of a store is 58030 and of a connection 08006, and workers try again later, because a key
+may be renewed meanwhile. A refusal of the catalog is 42501.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from catalog.errcodes import ConnectionFailure, InsufficientPrivilege, IoError, ReplicationError
+
+_LINE: Final = re.compile(r"^(?:\(|Caused by: )?(?P<name>[\w.$]+)(?:\)|:) (?P<said>.*)$", re.M)
+"""An exception of a chain: class and message."""
+_STORE: Final = re.compile(
+    r"software\.amazon\.awssdk\.|com\.google\.cloud\.storage\.|com\.azure\.storage\."
+)
+_STATUS: Final = re.compile(r"Status Code: (\d{3})")
+_KEY: Final = re.compile(
+    r"Access Key Id|signature we calculated|[Tt]oken (?:is|has|included)|provided token", re.A
+)
+_NO_KEY: Final = re.compile(r"Unable to load credentials")
+_NO_REGION: Final = re.compile(r"Unable to load region")
+_NO_BUCKET: Final = re.compile(r"specified bucket does not exist|NoSuchBucket")
+_REGION: Final = re.compile(r"must be addressed using the specified endpoint|region '.*' is wrong")
+_TLS: Final = re.compile(
+    r"(?:javax\.net\.ssl|sun\.security\.(?:validator|provider\.certpath))\.\w+Exception"
+)
+_UNREACHED: Final = re.compile(
+    r"java\.net\.(?:ConnectException|UnknownHostException|NoRouteToHostException)"
+    r"|[\w.]+\.HttpHostConnectException"
+)
+_CATALOG: Final = {
+    "org.apache.iceberg.exceptions.NotAuthorizedException": "NotAuthorizedException (401)",
+    "org.apache.iceberg.exceptions.ForbiddenException": "ForbiddenException (403)",
+}
+
+KEYS: Final = "Correct the key, its secret or its token in lake.catalog or in the environment."
+RIGHTS: Final = (
+    "Grant the key reading, writing, deleting and listing below the warehouse: on S3 s3:GetObject,"
+    " s3:PutObject, s3:DeleteObject and s3:ListBucket."
+)
+
+
+class _Said(NamedTuple):
+    """One exception of a chain."""
+
+    name: str
+    message: str
+
+
+def store_refusal(chain: str, what: str) -> ReplicationError | None:
+    """The refusal in a chain of Java's exceptions, as an error about ``what``; None for others."""
+    said = [_Said(each["name"], each["said"]) for each in _LINE.finditer(chain)]
+    if any(_TLS.fullmatch(each.name) for each in said):
+        return ConnectionFailure(
+            f"the TLS certificate of the lake's store or catalog was not accepted while {what}",
+            hint="If the certificate's authority is your own, name a file with all authorities to"
+            " trust in SSL_CERT_FILE, in the environment of pgsub up, and start pgsub again.",
+        )
+    for each in said:
+        if each.name in _CATALOG:
+            return InsufficientPrivilege(
+                f"the lake's catalog refused access while {what}",
+                detail=f"The catalog answered {_CATALOG[each.name]}.",
+                hint="Correct credential or token in lake.catalog, and grant the role the right to"
+                " make, read, change and drop schemas and tables.",
+            )
+        if _STORE.match(each.name) and (found := _of_store(each.message, what)) is not None:
+            return found
+    if any(_UNREACHED.fullmatch(each.name) for each in said):
+        return ConnectionFailure(
+            f"the lake's store or catalog could not be reached while {what}",
+            hint="Are uri and s3.endpoint in lake.catalog right, and does the server run?",
+        )
+    return None
+
+
+def _of_store(message: str, what: str) -> ReplicationError | None:
+    """The error for an answer of a store's client."""
+    found = _STATUS.search(message)
+    status = found.group(1) if found else ""
+    detail = f"The store answered with status {status}." if status else None
+    if _NO_BUCKET.search(message):
+        primary, hint = "has no bucket of the warehouse's name", "Make the bucket, or correct it."
+    elif _NO_KEY.search(message):
+        primary, hint = "was asked without a key", KEYS
+    elif _NO_REGION.search(message):
+        primary, hint = "was asked without a region", "Name client.region in lake.catalog."
+    elif status == "301" or _REGION.search(message):
+        primary, hint = "has the bucket in another region", "Name client.region in lake.catalog."
+    elif status == "401" or _KEY.search(message):
+        primary, hint = "refused the key", KEYS
+    elif status == "403":
+        primary, hint = "refused a right", RIGHTS
+    else:
+        return None
+    return IoError(f"the lake's store {primary} while {what}", detail=detail, hint=hint)
