@@ -118,6 +118,14 @@ def test_the_tables_lie_in_the_store(flow: Flow, stack: LakeStack) -> None:
     assert [name for name in files if name.endswith("metadata.json")]
 
 
+def test_the_worker_wrote_the_files_itself(flow: Flow, stack: LakeStack) -> None:
+    """Rows, and the deletes of updated and deleted rows; Spark names its files otherwise."""
+    del flow
+    files = stack.store.files("warehouse", stack.keys)
+    assert [name for name in files if "/data/pgsub-" in name and "deletes" not in name]
+    assert [name for name in files if "/data/pgsub-" in name and name.endswith("-deletes.parquet")]
+
+
 def test_the_store_s_keys_are_told_to_nobody(flow: Flow, stack: LakeStack) -> None:
     """Not in argument lists, logs and status."""
     assert flow.facts["told"] == []

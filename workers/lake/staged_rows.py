@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,11 +71,13 @@ class OwnFiles:
     """Data files that this process wrote to the table's folder, in the layout ``layout_id``.
 
     From the moment a commit is asked to add them they are ``committed``: whatever became of the
-    commit, they may belong to the table. Until then this process removes them.
+    commit, they may belong to the table. Until then this process removes them with ``remove``, by
+    their paths.
     """
 
     files: tuple[NewFile, ...]
     layout_id: LayoutId
+    remove: Callable[[str], None] = field(repr=False, compare=False)
     committed: bool = False
 
 

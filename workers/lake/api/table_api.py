@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
+from workers.lake.api.table_store import store_of_table
 from workers.lake.connect.errors import LakeFailure, repeated
 from workers.lake.connect.sessions import Sessions
 from workers.lake.effects import ListFiles
@@ -47,6 +48,7 @@ from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql.statements import new_table_properties
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.staged_rows import FileList
+from workers.lake.storage.store import TableStore
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
 _FOR_EVER: Final = 2**63 - 1
@@ -272,6 +274,11 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         """The table's newest metadata file; takes as long as a commit."""
         with self._gateway.api(what) as api:
             return api.metadata(ident)
+
+    def store(self, ident: LakeIdent, what: str) -> TableStore | None:
+        """The store of the table's files, with the keys that Iceberg has."""
+        with self._gateway.api(what) as api:
+            return store_of_table(api.load(ident))
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The branch's newest snapshot."""

@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
+from workers.lake.api.table_store import store_of_table
 from workers.lake.metadata.table_location import is_own_folder
-from workers.lake.storage.choose_store import store_for
 
 _METADATA: Final = re.compile(r"([0-9]{5,})-[0-9a-f-]{36}(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _REMOVES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
@@ -35,7 +35,7 @@ def remove_unnamed_metadata(table: Any) -> int:
     does not reach. Raises 58030 if a file cannot be removed.
     """
     location = str(table.location())
-    store = store_for(location)
+    store = store_of_table(table)
     current = table.operations().current()
     newest = str(current.metadataFileLocation())
     folder = newest.rpartition("/")[0]

@@ -26,6 +26,7 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.interfaces.table_api import FileChange, FileCommits, FileTotals
 from workers.lake.staged_rows import FileList
+from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
 _UNKNOWN: Final = re.compile(r"\bCommitStateUnknownException\b")
@@ -63,6 +64,10 @@ class RefusedFiles(FileCommits):
     def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
         """See ``FileCommits``."""
         return self._commits.metadata(ident, what)
+
+    def store(self, ident: LakeIdent, what: str) -> TableStore | None:
+        """See ``FileCommits``."""
+        return self._commits.store(ident, what)
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """See ``FileCommits``."""

@@ -156,8 +156,11 @@ class FileSegmentWriter(SegmentWriter):
     # -- copy -------------------------------------------------------------------------------------
 
     def accepts_copy(self, plan: CopyPlan) -> bool:
-        """Yes, unless the lake has to compute columns of the copied rows."""
-        return not (plan.defaults or plan.generated)
+        """No if the lake has to compute columns of the copied rows, and for an object store.
+
+        Spark's tasks would need the store's keys, and what a task gets is part of a plan.
+        """
+        return not (plan.defaults or plan.generated) and self.files.store.has_cheap_requests
 
     def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
         """Add the files that the copy's tasks write; a copy that fails leaves none behind."""

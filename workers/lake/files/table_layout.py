@@ -17,6 +17,7 @@ import pyarrow as pa
 from workers.lake.metadata.table_schema import current_fields, plain_type
 from workers.lake.staged_rows import LayoutId
 from workers.lake.storage.choose_store import store_for
+from workers.lake.storage.local_path import is_local
 from workers.lake.storage.store import TableStore
 
 FIELD_ID: Final = b"PARQUET:field_id"
@@ -76,15 +77,16 @@ class TableLayout:
             self.store.remove(path)
 
 
-def read_layout(metadata: Mapping[str, Any]) -> TableLayout | None:
+def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) -> TableLayout | None:
     """Read the layout from a table's metadata; None if Spark has to write the table.
 
-    Spark also writes all tables in object stores: the readers of this room read many small ranges.
+    ``store`` is the store of a table in a bucket, reached with the table's keys.
     """
     location: str = metadata["location"].rstrip("/")
     properties: Mapping[str, str] = metadata.get("properties", {})
-    store = store_for(location)
-    if store is None or not store.has_cheap_requests or _is_special(metadata, properties):
+    if store is None and is_local(location):
+        store = store_for(location)
+    if store is None or _is_special(metadata, properties):
         return None
     fields = current_fields(metadata)
     found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]

@@ -36,6 +36,7 @@ from workers.lake.segment import RowsOf
 from workers.lake.sql.other_writers import OtherWriters
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.staged_rows import NewFile, OwnFiles, Staged
+from workers.lake.storage.local_path import is_local
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
 
@@ -103,7 +104,10 @@ class FileTables(SparkTables):
         with self._lock:
             if ident in self._files:
                 return self._files[ident]
-        found = read_layout(self._commits.metadata(ident, f'reading lake table "{ident}"'))
+        what = f'reading lake table "{ident}"'
+        metadata = self._commits.metadata(ident, what)
+        here = is_local(metadata["location"])
+        found = read_layout(metadata, None if here else self._commits.store(ident, what))
         with self._lock:
             self._files[ident] = found
         return found
@@ -217,4 +221,5 @@ def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch
         for file in written:
             files.store.remove(file.path)
         raise
-    return Staged(sum(file.rows for file in written), own=OwnFiles(tuple(written), files.layout_id))
+    own = OwnFiles(tuple(written), files.layout_id, files.store.remove)
+    return Staged(sum(file.rows for file in written), own=own)

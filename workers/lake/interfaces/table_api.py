@@ -16,6 +16,7 @@ from workers.lake.effects import ListFiles
 from workers.lake.metadata.snapshots import History
 from workers.lake.metadata.table_state import TableState
 from workers.lake.staged_rows import FileList, LayoutId, NewFile
+from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeColumn, LakeIdent
 
 
@@ -237,6 +238,9 @@ class FileCommits(Protocol):
 
     def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
         """The table's newest metadata file, as Iceberg's specification describes it."""
+
+    def store(self, ident: LakeIdent, what: str) -> TableStore | None:
+        """The store of the table's files; None if only Spark can reach the files."""
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The branch's newest snapshot. 40001 if the branch does not exist."""

@@ -1,8 +1,9 @@
 """ObjectStore: files in a bucket of an S3-compatible store.
 
 A path is ``s3://bucket/key``, or ``s3a://bucket/key`` where Spark calls the store so. Paths hold no
-credentials: pyarrow takes credentials, region and endpoint from the environment, a profile or the
-instance, as every AWS client does. Spark has separate credentials.
+credentials. The files of a table are reached as the table's own file access says (``StoreAccess``).
+For staged files pyarrow takes credentials, region and endpoint from the environment, a profile or
+the instance, as every AWS client does; Spark has separate credentials.
 """
 
 from __future__ import annotations
@@ -19,15 +20,21 @@ import pyarrow as pa
 from pyarrow import fs
 
 from config.lake import is_bucket
-from workers.lake.storage.file_errors import STAGED_FILES, file_errors, reason
+from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
 from workers.lake.storage.store import TableStore
+from workers.lake.storage.store_access import StoreAccess
 
 log = logging.getLogger(__name__)
 
 
 @cache
-def bucket_file_system(bucket: str) -> Any:
+def bucket_file_system(bucket: str, access: StoreAccess | None = None) -> Any:
     """Pyarrow's file system for a bucket."""
+    if access is not None:
+        given = access.arguments()
+        if not access.region and not access.endpoint:
+            given["region"] = fs.resolve_s3_region(bucket)
+        return fs.S3FileSystem(**given)
     # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
     return fs.FileSystem.from_uri(f"s3://{bucket}")[0]
 
@@ -44,21 +51,22 @@ def _key(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore(TableStore):
-    """Files in one bucket.
+    """Files in one bucket. ``access`` is the table's; None for staged files.
 
     Removing never raises: a store that refuses is logged, and the file stays. No later write meets
     the file, because the names of staged files and folders are never used again.
     """
 
     bucket: str
+    access: StoreAccess | None = None
 
     @property
     def _system(self) -> Any:
-        return bucket_file_system(self.bucket)
+        return bucket_file_system(self.bucket, self.access)
 
     def errors(self) -> AbstractContextManager[None]:
         """Turn an OSError of the block into 53100 or 58030."""
-        return file_errors(STAGED_FILES)
+        return file_errors(STAGED_FILES if self.access is None else TABLE_FILES)
 
     def holds(self, path: str) -> bool:
         """Is the path in the bucket?"""

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from config.limits import ROW_GROUP_ROWS, STAGED_INLINE_BYTES, STAGED_MEMORY_BYTES
-from workers.lake.staged_rows import NewFile, Staged
-from workers.lake.storage.choose_store import staging_store, store_for
+from workers.lake.staged_rows import Staged
+from workers.lake.storage.choose_store import staging_store
 
 
 class Staging:
@@ -91,7 +91,8 @@ class Staging:
         for name in staged.paths:
             self._store.remove(name)
         if staged.own is not None and not staged.own.committed:
-            _remove_files(staged.own.files)
+            for file in staged.own.files:
+                staged.own.remove(file.path)
 
     def _fits_plan(self, rows: int, size: int) -> bool:
         return rows <= self._local_rows and size <= STAGED_INLINE_BYTES
@@ -117,14 +118,6 @@ class Staging:
                 rows += batch.num_rows
                 writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
         return Staged(rows, paths=(path,))
-
-
-def _remove_files(files: Iterable[NewFile]) -> None:
-    """Remove data files that were never part of a commit."""
-    for file in files:
-        store = store_for(file.path)
-        if store is not None:
-            store.remove(file.path)
 
 
 def staged_columns(staged: Staged, names: list[str]) -> pa.Table:

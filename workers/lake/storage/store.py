@@ -6,8 +6,8 @@ implementations:
 * ``LocalStore``: a disk that the worker and the lake server reach by the same path.
 * ``ObjectStore``: a bucket of an S3-compatible store, through pyarrow.
 
-The worker chooses the store once per table (``choose_store``). Today a table in a bucket is written
-by Spark alone, so ``ObjectStore`` holds staged files only.
+The worker chooses the store once per table (``choose_store``, and ``api.table_store`` for a table
+in a bucket, whose keys Iceberg knows).
 
 "Do the worker and the lake server run on one machine?" is a separate question, for
 ``server_conf.writes_here``. A store does not answer the question.

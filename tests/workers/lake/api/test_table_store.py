@@ -1,0 +1,84 @@
+"""The store of a table, with the keys of Iceberg's object for the table's files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workers.lake.api.table_store import store_of_table
+from workers.lake.storage.local_store import LocalStore
+from workers.lake.storage.object_store import ObjectStore
+from workers.lake.storage.store_access import StoreAccess
+
+S3 = "org.apache.iceberg.aws.s3.S3FileIO"
+KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s", "uri": "http://catalog"}
+
+
+class JavaMap(dict[str, str]):
+    """As py4j shows a map of Java's."""
+
+    def keySet(self) -> Any:  # noqa: N802 - Java's name
+        return self
+
+    def toArray(self) -> list[str]:  # noqa: N802 - Java's name
+        return list(self)
+
+
+class Table:
+    """A loaded table, as far as the module looks at one."""
+
+    def __init__(
+        self, location: str, of: str = S3, lent: int = 0, properties: dict[str, str] = KEYS
+    ) -> None:
+        self._location, self._of, self._lent = location, of, lent
+        self._properties = JavaMap(properties)
+
+    def location(self) -> str:
+        return self._location
+
+    def io(self) -> Any:
+        return self
+
+    def getClass(self) -> Any:  # noqa: N802 - Java's name
+        return self
+
+    def getName(self) -> str:  # noqa: N802 - Java's name
+        return self._of
+
+    def credentials(self) -> Any:
+        return self
+
+    def size(self) -> int:
+        return self._lent
+
+    def properties(self) -> JavaMap:
+        return self._properties
+
+
+def test_a_table_in_a_bucket_is_reached_with_its_own_keys() -> None:
+    expected = ObjectStore("bucket", StoreAccess("k", "s"))
+    assert store_of_table(Table("s3://bucket/lake/t")) == expected
+    resolving = Table("s3a://bucket/lake/t", "org.apache.iceberg.io.ResolvingFileIO")
+    assert store_of_table(resolving) == expected
+
+
+def test_a_table_on_a_disk_is_reached_as_before() -> None:
+    assert store_of_table(Table("/srv/lake/t", "org.apache.iceberg.hadoop.HadoopFileIO")) == (
+        LocalStore()
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        Table("s3://bucket/t", lent=1),
+        Table("s3://bucket/t", properties={**KEYS, "s3.session-token": "t"}),
+        Table("s3://bucket/t", "org.apache.iceberg.encryption.EncryptingFileIO"),
+        Table("s3://bucket/t", "some.FileIO"),
+        Table("gs://bucket/t", "org.apache.iceberg.gcp.gcs.GCSFileIO"),
+    ],
+    ids=["lent keys", "lent token", "encrypted", "another", "another store"],
+)
+def test_a_table_that_only_iceberg_reaches_has_no_store(table: Table) -> None:
+    assert store_of_table(table) is None

@@ -1,0 +1,67 @@
+"""A worker's way into a bucket, from the properties of a table's file access."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from workers.lake.storage.object_store import ObjectStore
+from workers.lake.storage.store_access import StoreAccess, access_of
+
+KEYS = {"s3.access-key-id": "planted-key", "s3.secret-access-key": "planted-secret"}
+
+
+def test_keys_and_address_become_pyarrow_s_arguments() -> None:
+    access = access_of(
+        {
+            **KEYS,
+            "client.region": "eu-central-1",
+            "s3.endpoint": "http://127.0.0.1:9000/",
+            "s3.path-style-access": "true",
+            "s3.retry.num-retries": "9",
+            "uri": "a catalog's",
+        }
+    )
+    assert access is not None
+    assert access.arguments() == {
+        "access_key": "planted-key",
+        "secret_key": "planted-secret",
+        "region": "eu-central-1",
+        "endpoint_override": "127.0.0.1:9000",
+        "scheme": "http",
+        "force_virtual_addressing": False,
+    }
+
+
+def test_without_properties_the_environment_counts() -> None:
+    access = access_of({})
+    assert access == StoreAccess()
+    assert access.arguments() == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "s3.session-token",
+        "s3.sse.type",
+        "s3.remote-signing-enabled",
+        "s3.access-points.bucket",
+        "s3.acl",
+        "client.assume-role.arn",
+        "client.factory",
+        "client.credentials-provider",
+        "s3.some-later-property",
+    ],
+)
+def test_what_only_iceberg_s_client_does_is_left_to_spark(name: str) -> None:
+    assert access_of({**KEYS, name: "x"}) is None
+
+
+def test_the_keys_are_neither_shown_nor_pickled() -> None:
+    access = access_of({**KEYS, "s3.endpoint": "http://planted-host"})
+    store = ObjectStore("bucket", access)
+    assert "planted" not in repr(store)
+    with pytest.raises(TypeError, match="stay in the process"):
+        pickle.dumps(store)
+    pickle.dumps(ObjectStore("bucket"))

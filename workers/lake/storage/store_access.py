@@ -1,0 +1,78 @@
+"""How a worker reaches a bucket: keys, region and endpoint, as a table's own file access has them.
+
+Iceberg gives every table an object that reads and writes the table's files, with properties from
+the catalog and from the configuration. A worker uses the same properties, so that a table has one
+set of keys. Without a key in the properties, pyarrow takes the environment, a profile or an
+instance's role, as Iceberg does.
+
+The worker leaves a table to Spark if a property asks for something that only Iceberg's client does:
+keys that the catalog lends and renews, encryption with a key of the user, roles, access points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+_KEY: Final = "s3.access-key-id"
+_SECRET: Final = "s3.secret-access-key"  # noqa: S105 - the name of a property
+_ENDPOINT: Final = "s3.endpoint"
+_PATH_STYLE: Final = "s3.path-style-access"
+_REGION: Final = "client.region"
+_UNDERSTOOD: Final = frozenset({_KEY, _SECRET, _ENDPOINT, _PATH_STYLE, _REGION})
+_WITHOUT_EFFECT: Final = (
+    "s3.checksum-enabled",
+    "s3.multipart.",
+    "s3.staging-dir",
+    "s3.retry.",
+    "s3.delete.",
+    "s3.preload-client-enabled",
+    "s3.analytics-accelerator.",
+    "s3.connection.",
+)
+"""Properties that change how Iceberg's client works, and no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAccess:
+    """Keys and address of a store. A value is never shown, and never leaves the process."""
+
+    key: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+    region: str = ""
+    endpoint: str = field(default="", repr=False)
+    path_style: bool = False
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: what Spark's tasks get is part of a plan."""
+        raise TypeError("the keys of a store stay in the process")
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of pyarrow's ``S3FileSystem``."""
+        given: dict[str, Any] = {}
+        if self.key:
+            given |= {"access_key": self.key, "secret_key": self.secret}
+        if self.region:
+            given["region"] = self.region
+        if self.endpoint:
+            scheme, _, host = self.endpoint.rpartition("://")
+            given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+            given["force_virtual_addressing"] = not self.path_style
+        return given
+
+
+def access_of(properties: Mapping[str, str]) -> StoreAccess | None:
+    """The access that the properties of a table's file access give; None if only Iceberg has it."""
+    for name in properties:
+        if name.startswith(("s3.", "client.")) and not (
+            name in _UNDERSTOOD or name.startswith(_WITHOUT_EFFECT)
+        ):
+            return None
+    return StoreAccess(
+        properties.get(_KEY, ""),
+        properties.get(_SECRET, ""),
+        properties.get(_REGION, ""),
+        properties.get(_ENDPOINT, ""),
+        properties.get(_PATH_STYLE, "false").lower() == "true",
+    )
