@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.process.work_done import total
+from workers.process.work_done import counters, total
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 
@@ -23,7 +23,7 @@ class WorkTotals:
 
     def take_end(self, row: LogicalRepWorker, *, failed: bool) -> None:
         """Add the sums of a worker that has ended."""
-        self.ended[row.subid] = total(self.ended.get(row.subid), row.work)
+        self.ended[row.subid] = total(self.ended.get(row.subid), counters(row.work))
         if failed:
             found = self.failures.setdefault(row.subid, {})
             found[row.type.value] = found.get(row.type.value, 0) + 1

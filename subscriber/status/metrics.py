@@ -30,7 +30,7 @@ from catalog.pg_subscription_rel import SubRelState
 from subscriber.printing import Row
 from subscriber.status.processes import ProcessUse
 from subscriber.status.publisher_slots import SlotAnswer
-from subscriber.status.stream_figures import lags, work_sums
+from subscriber.status.stream_figures import lags, lake_files, work_sums
 from workers.process.launcher_client import LauncherStatus
 from workers.process.work_done import BUCKETS, DURATIONS, OPERATIONS
 
@@ -67,6 +67,7 @@ class Snapshot:
         yield from _slots(self)
         yield from _tables(self)
         yield from _errors(self)
+        yield from _lake(self)
         yield from _upkeep(self)
         yield from _processes(self)
 
@@ -316,6 +317,24 @@ def _errors(of: Snapshot) -> Iterator[Metric]:
                 lasting.add_metric([name, error["sqlstate"]], 1)
         tables.add_metric([name], sum(error["relid"] is not None for error in own))
     yield from (restarts, lasting, tables)
+
+
+_LAKE_TEXTS: Final = {
+    "data_files": "Data files of the lake tables that the apply worker has written to.",
+    "delete_files": "Delete files of these tables.",
+    "deleted_rows": "Deleted rows that are still in the data files of these tables.",
+    "tables": "Lake tables that the apply worker has written to since its start.",
+}
+
+
+def _lake(of: Snapshot) -> Iterator[Metric]:
+    found = lake_files(of.status)
+    for figure, text in _LAKE_TEXTS.items():
+        gauge = _gauge(f"lake_{figure}", text, "subname")
+        for name, row in of.subscriptions():
+            if row["oid"] in found:
+                gauge.add_metric([name], found[row["oid"]][figure])
+        yield gauge
 
 
 def _upkeep(of: Snapshot) -> Iterator[Metric]:

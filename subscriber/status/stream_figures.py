@@ -1,4 +1,4 @@
-"""Figures of a subscription's stream, for the metrics and for the terminal: lag and work."""
+"""Figures of a subscription's stream, for the metrics and for the terminal: lag, work, files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.process.launcher_client import LauncherStatus
-from workers.process.work_done import total
+from workers.process.work_done import LAKE, counters, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,5 +40,14 @@ def work_sums(status: LauncherStatus) -> dict[int, Mapping[str, Any]]:
     """The sums of ``work_done`` of each subscription, by oid, with those of ended workers."""
     sums: dict[int, Any] = {row["subid"]: row["work"] for row in status.totals}
     for worker in status.workers:
-        sums[worker.subid] = total(sums.get(worker.subid), worker.work)
+        sums[worker.subid] = total(sums.get(worker.subid), counters(worker.work))
     return {subid: work or {} for subid, work in sums.items()}
+
+
+def lake_files(status: LauncherStatus) -> dict[int, Mapping[str, int]]:
+    """The files of the lake tables of each subscription, by oid, as its apply worker counts."""
+    return {
+        worker.subid: worker.work[LAKE]
+        for worker in status.workers
+        if not worker.relid and worker.work and LAKE in worker.work
+    }

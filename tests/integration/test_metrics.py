@@ -101,6 +101,7 @@ def test_figures_health_and_a_prometheus_server(monitored: Monitored, tmp_path: 
     for name in ("batch", "lake_commit", "publish"):
         assert found[f"pgsub_{name}_duration_seconds_count"] >= 1
     _compare_with_views(monitored, found)
+    _compare_with_iceberg(monitored, found)
     _counters_survive_a_killed_worker(monitored)
     _look_for_secrets(monitored)
     assert promtool("check", "metrics", stdin=monitored.get("/metrics")[1].encode()) == ""
@@ -114,6 +115,24 @@ _TRANSACTIONS = "pgsub_transactions_applied_total"
 
 def _transactions(monitored: Monitored) -> float:
     return monitored.figures()[_TRANSACTIONS]
+
+
+def _compare_with_iceberg(monitored: Monitored, found: dict[str, float]) -> None:
+    """The files are those of the table's metadata, which the worker never asked for."""
+    snapshot = monitored.pgsub.iceberg_table("public", "t").current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    told = {name: float(snapshot.summary[f"total-{name}"] or 0) for name in _TOTALS}
+    assert told["position-deletes"] > 0
+    assert [found[name] for name in _TOTALS.values()] == list(told.values())
+    assert found["pgsub_lake_tables"] == 1
+
+
+_TOTALS = {
+    "data-files": "pgsub_lake_data_files",
+    "delete-files": "pgsub_lake_delete_files",
+    "position-deletes": "pgsub_lake_deleted_rows",
+}
 
 
 def _compare_with_views(monitored: Monitored, found: dict[str, float]) -> None:

@@ -25,9 +25,10 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from workers.apply.skip import Skip
+from workers.lake.table_totals import TOTALS
 from workers.process import failpoints
 from workers.process.launcher_link import LauncherLink
-from workers.process.work_done import DONE
+from workers.process.work_done import DONE, LAKE
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveStats
 from workers.tables import row_conflicts
@@ -177,5 +178,5 @@ def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:
         flush_lsn=stats.flush_lsn,
         spool_bytes=stats.spool_bytes,
         paused_since=stats.paused_since,
-        work=DONE.sums(),
+        work={**DONE.sums(), LAKE: TOTALS.sums()},
     )

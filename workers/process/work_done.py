@@ -26,6 +26,8 @@ BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 """Upper bounds of the durations, in seconds: a small commit takes 30 ms, a large batch minutes."""
 
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
+LAKE: Final = "lake"
+"""The key of figures that are no sums of work: the files of the lake's tables (``TableTotals``)."""
 DURATIONS: Final = ("batch", "lake_commit", "publish")
 
 
@@ -87,6 +89,11 @@ class WorkDone:
 
 DONE: Final = WorkDone()
 """The sums of this process: a process works for one worker."""
+
+
+def counters(work: Any) -> Any:
+    """The sums of a worker without the figures of the lake, which nobody adds up."""
+    return None if work is None else {key: each for key, each in work.items() if key != LAKE}
 
 
 def total(first: Any, second: Any) -> Any:

@@ -9,9 +9,11 @@ from subscriber.launcher.work_totals import WorkTotals, last_caught_up
 from tests.subscriber.launcher_family import Family, reported
 from tests.waiting import wait_until
 from workers.process.launcher_client import LauncherStatus
+from workers.process.work_done import LAKE
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
-APPLY = LogicalRepWorker(0, 1, WorkerType.APPLY, 5, work={"transactions": 3, "rows": {"insert": 1}})
+DONE = {"transactions": 3, "rows": {"insert": 1}, LAKE: {"data_files": 7}}
+APPLY = LogicalRepWorker(0, 1, WorkerType.APPLY, 5, work=DONE)
 WORK = {"transactions": 3, "rows": {"insert": 5}}
 
 

@@ -20,12 +20,13 @@ from subscriber.status.publisher_slots import SlotAnswer
 from subscriber.status.views import VIEWS
 from tests.subscriber.status.subscribed import subscribed
 from workers.process.launcher_client import LauncherStatus
-from workers.process.work_done import WorkDone
+from workers.process.work_done import LAKE, WorkDone
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 from workers.publisher.slot_lag import SlotLag
 
 NOW = 1_763_000_000_000_000
 SECRET = "planted-s3cret"
+FILES = {"data_files": 40, "delete_files": 3, "deleted_rows": 900, "tables": 2}
 
 
 def work() -> dict[str, Any]:
@@ -64,7 +65,7 @@ def busy(store: CatalogStore) -> tuple[LogicalRepWorker, ...]:
         last_recv_time=NOW - 1_000_000,
         spool_bytes=4096,
         paused_since=NOW - 5_000_000,
-        work=work(),
+        work={**work(), LAKE: FILES},
         applying_commit_time=NOW - 2_500_000,
     )
     sync = LogicalRepWorker(

@@ -13,8 +13,17 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.publisher_slots import SlotAnswer
 from tests.prometheus import promtool
-from tests.subscriber.status.scraped import NOW, SECRET, busy, exposition, figures, snapshot
+from tests.subscriber.status.scraped import (
+    FILES,
+    NOW,
+    SECRET,
+    busy,
+    exposition,
+    figures,
+    snapshot,
+)
 from tests.subscriber.status.subscribed import rows
+from workers.process.work_done import LAKE
 from workers.publisher.slot_lag import SlotLag
 
 MYSUB = '{subname="mysub"}'
@@ -171,3 +180,13 @@ def test_suspended_tables(store: CatalogStore) -> None:
     assert found[f"pgsub_table_suspensions_total{MYSUB}"] == 3
     assert found['pgsub_relation_suspended{relation="public.a",subname="mysub"}'] == 1
     assert found['pgsub_relation_suspended{relation="public.b",subname="mysub"}'] == 0
+
+
+def test_files_of_the_lake_are_those_of_the_running_apply_worker(store: CatalogStore) -> None:
+    """A copy's worker has files of its own table, and an ended worker's counts are old."""
+    apply, sync = busy(store)
+    of = snapshot(store, [apply, replace(sync, work={LAKE: FILES})])
+    found = figures(of)
+    assert {name: found[f"pgsub_lake_{name}{MYSUB}"] for name in FILES} == FILES
+    alone = figures(snapshot(store, [sync]))
+    assert not [name for name in alone if name.startswith("pgsub_lake_data_files")]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from workers.process.work_done import BUCKETS, WorkDone, total
+from workers.process.work_done import BUCKETS, LAKE, WorkDone, counters, total
 
 
 def test_sums_by_operation() -> None:
@@ -45,6 +45,11 @@ def test_a_second_stream_of_a_process_counts_on() -> None:
     for of_stream in (100, 250, 250, 40, 50):
         done.received(of_stream)
     assert done.sums()["received_bytes"] == 300
+
+
+def test_figures_of_the_lake_are_no_sums() -> None:
+    assert counters({"transactions": 3, LAKE: {"data_files": 5}}) == {"transactions": 3}
+    assert counters(None) is None
 
 
 def test_sums_of_several_processes() -> None:

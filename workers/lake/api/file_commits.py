@@ -14,6 +14,7 @@ from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
+from workers.lake.table_totals import TOTALS, TableFiles
 
 
 def list_files(api: JavaApi, ident: LakeIdent, branch: str) -> FileList:
@@ -51,7 +52,7 @@ def commit_files(api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
     for key, value in change.summary.items():
         update.set(key, value)
     update.commit()
-    return _totals(table.snapshot(branch))
+    return _totals(ident, table.snapshot(branch))
 
 
 def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
@@ -81,11 +82,14 @@ def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
     return update
 
 
-def _totals(made: Any) -> FileTotals:
+def _totals(ident: LakeIdent, made: Any) -> FileTotals:
+    """The totals in the summary of a commit, which the process counts too."""
     summary, tip, parent = made.summary(), int(made.snapshotId()), made.parentId()
     names = ("records", "position-deletes", "delete-files", "data-files")
     total = {name: int(summary.get(f"total-{name}") or 0) for name in names}
-    idle = total["delete-files"] - total["data-files"]
+    files = TableFiles(total["data-files"], total["delete-files"], total["position-deletes"])
+    TOTALS.note(ident, files)
+    idle = files.delete_files - files.data_files
     return FileTotals(total["records"], total["position-deletes"], tip, parent, idle)
 
 
