@@ -66,6 +66,9 @@ SERVICE_STATUS_SECONDS: Final = 10.0
 TEXT_COMPARISON_SECONDS: Final = 10.0
 """Time between two comparisons of types, in subscriptions with an enum or a composite: a connection
 and two short queries. Rows that are written in between may have missed a key."""
+ALL_TABLES_SECONDS: Final = 60.0
+"""Time between two comparisons of the names and columns of all tables: a connection and a query
+over the catalog, in every subscription. A table that is swapped in stays for hours."""
 TEXT_COMPARISON_RETRY_SECONDS: Final = 60.0
 """Time after a comparison that the publisher did not answer: its connections may be used up."""
 

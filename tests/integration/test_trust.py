@@ -8,6 +8,7 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
+from tests.waiting import wait_until
 
 
 def trusted(flow: Flow, name: str) -> dict[str, bool]:
@@ -71,3 +72,52 @@ def test_a_table_that_was_unlogged_for_a_while(
     ours = flow.pgsub.rows("unlogged", "loads", ["id", "v"])
     assert sorted(ours) == flow.pub.execute("SELECT * FROM loads ORDER BY id")
     assert trusted(flow, name)["loads"]
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_table_that_is_swapped_in_is_told_without_a_row_change(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    """A nightly job renames a staging table into place and changes no row until the next night.
+
+    So it is with a column that is dropped and added again.
+    """
+    flow = make_flow(publisher, "idle_swap")
+    flow.both(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "CREATE TABLE plain (id int PRIMARY KEY, n int)",
+    )
+    flow.pub.run(
+        "INSERT INTO orders VALUES (1, 'old'), (2, 'old')",
+        "INSERT INTO plain VALUES (1, 1)",
+        "CREATE PUBLICATION pub FOR TABLES IN SCHEMA idle_swap",
+    )
+    name = flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "orders", "plain")
+    flow.both("CREATE TABLE orders_new (id int PRIMARY KEY, note text)")
+    flow.pub.run("INSERT INTO orders_new VALUES (1, 'new'), (3, 'new')")
+    flow.catch_up()
+    for side in (flow.pub, flow.sub):
+        side.execute(
+            "BEGIN; ALTER TABLE orders RENAME TO orders_old;"
+            " ALTER TABLE orders_new RENAME TO orders; DROP TABLE orders_old;"
+            " ALTER TABLE plain DROP COLUMN n; ALTER TABLE plain ADD COLUMN n int DEFAULT 7; COMMIT"
+        )
+    told = (
+        'table "idle_swap.orders" is another one on the publisher than the one that was copied',
+        'column "n" was dropped and added again',
+        f"pgsub refresh {name} --recopy idle_swap.plain",
+    )
+
+    def said() -> str:
+        return flow.pgsub.command("status").stdout
+
+    wait_until(lambda: all(each in said() for each in told), 150, flow.pgsub.log_tail)
+    assert trusted(flow, name) == {"orders": False, "plain": True}
+    flow.alter(name, "REFRESH PUBLICATION")
+    flow.pgsub.command("refresh", name, "--recopy", "idle_swap.plain")
+    flow.checkpoint("refreshed", "orders")
+    assert sorted(flow.same("refreshed", "orders")) == [(1, "new"), (3, "new")]
+    assert flow.pgsub.rows("idle_swap", "plain", ["id", "n"]) == [(1, 7)]
+    assert not any(each in said() for each in told)

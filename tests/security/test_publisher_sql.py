@@ -30,6 +30,7 @@ from workers.publisher.remote_table import (
     Leaf,
     RemoteColumn,
     RemoteTable,
+    fetch_relids,
     fetch_remote_table_info,
 )
 from workers.publisher.replica_identity import fetch_identities
@@ -69,6 +70,7 @@ QUERIES: Mapping[str, Callable[[Any, Names], object]] = {
     "fingerprints": fetch_fingerprints,
     "identities": lambda conn, n: fetch_identities(conn, n, [7, 8]),
     "relation": lambda conn, n: fetch_remote_table_info(conn, n[0], n[1], n[2:]),
+    "relids": lambda conn, n: fetch_relids(conn, [(n[0], n[1]), (n[2], n[3])]),
     "slot": lambda conn, n: fetch_slot(conn, n[0]),
     "free name": lambda conn, n: free_slot_name(conn, n[0]),
 }

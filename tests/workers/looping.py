@@ -14,7 +14,9 @@ from catalog.pg_lsn import LSN
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, put, relation, row
+from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.loop import LogicalRepApplyLoop
+from workers.apply.name_watch import NameWatch
 from workers.apply.text_watch import TextWatch
 from workers.lake.memory.destination import MemoryDestination
 from workers.process.latch import Latch
@@ -100,8 +102,13 @@ class Loop:
             put(self.stream.spool, batch(*transactions))
         if not self.process.relid:
             worker = self.world.worker()
-            text = TextWatch(self.world.store, lambda _: self.types)
-            LogicalRepApplyLoop(self.process, worker, self.stream, self.watch, self.orphans, text)
+            catalog = CatalogWatch(
+                NameWatch(self.world.store, lambda _: {}),
+                TextWatch(self.world.store, lambda _: self.types),
+            )
+            LogicalRepApplyLoop(
+                self.process, worker, self.stream, self.watch, self.orphans, catalog
+            )
             return
         applier = self.world.worker()
         while not self.process.interrupted():

@@ -313,7 +313,7 @@ class Applier:
         announced = self.relmap.take_announced()
         runs = self.checks.by_key_under_full(runs, self.rels, announced)
         for changed in self.checks.changed_tables(runs, self.rels, announced):
-            self._look_up_inserted_keys(changed)
+            self.look_up_inserted_keys(changed)
         for rel in self.checks.with_first_keys(runs, self.rels):
             self._store_fingerprint(rel)
         runs = self.checks.with_coverage(runs, self.rels)
@@ -351,7 +351,7 @@ class Applier:
             taking = [rels[target] for target, taken in takes.items() if taken.any()]
             skipping |= {(rel.nspname, rel.relname): rel for rel in taking}
         for rel in skipping.values():
-            self._look_up_inserted_keys(ChangedTable(replace(rel, copied=False)))
+            self.look_up_inserted_keys(ChangedTable(replace(rel, copied=False)))
         return {target: [] for target in skipping}
 
     def _gate(
@@ -379,7 +379,7 @@ class Applier:
         }
         return takes, found
 
-    def _look_up_inserted_keys(self, table: ChangedTable) -> None:
+    def look_up_inserted_keys(self, table: ChangedTable) -> None:
         """Look up the keys of a table's inserts from now on, and store the decision."""
         rel = table.rel
         self.rels[rel.nspname, rel.relname] = rel

@@ -14,6 +14,7 @@ from catalog.pg_subscription_rel import Setter, SubRelState
 from config.limits import NAPTIME_PER_CYCLE_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.batch_delay import delay_after, wait_for_more
+from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.handover import (
     AnswerCatchup,
     AwaitSyncDone,
@@ -24,7 +25,6 @@ from workers.apply.handover import (
 )
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.apply.standstill import StandstillWatch
-from workers.apply.text_watch import TextWatch
 from workers.process import failpoints
 from workers.process.retry import retries_steadily, retry_delay
 from workers.process.worker_process import WorkerProcess
@@ -92,7 +92,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
     stream: Stream,
     watch: StandbyWatch,
     orphans: OrphanRemoval,
-    text: TextWatch,
+    catalog: CatalogWatch,
 ) -> None:
     """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
@@ -132,7 +132,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE_SECONDS)
             continue
-        text.turn(applier.sub, applier.rels.values(), applier.relmap)
+        catalog.turn(applier)
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:

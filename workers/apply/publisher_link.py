@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import partial
 
 from catalog.pg_subscription import Subscription
+from workers.apply.catalog_watch import CatalogWatch
+from workers.apply.name_watch import NameWatch
 from workers.apply.table_checks import TableChecks
 from workers.apply.text_watch import TextWatch
 from workers.process.worker_process import WorkerProcess
@@ -21,6 +23,7 @@ from workers.publisher.password_required import check_connected, check_conninfo
 from workers.publisher.second_connection import (
     ask_delimiters,
     ask_identities,
+    ask_relids,
     ask_text_types,
     fetch_published,
 )
@@ -60,6 +63,9 @@ def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
     )
 
 
-def text_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> TextWatch:
-    """The comparisons of types, with questions to the publisher while ``conn`` streams."""
-    return TextWatch(process.store, partial(ask_text_types, sub, conn, process.interrupted))
+def catalog_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> CatalogWatch:
+    """The comparisons of names and types, with questions while ``conn`` streams."""
+    return CatalogWatch(
+        NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
+        TextWatch(process.store, partial(ask_text_types, sub, conn, process.interrupted)),
+    )

@@ -3,7 +3,8 @@
 ``workers.publisher.changing_text`` tells which types are meant. The apply worker compares the types
 of the tables in ``s`` and ``r`` with the types of the last comparison, every few seconds, and
 before the first batch after a start. A table without an enum or a composite is asked about once for
-each announcement: most subscriptions ask nothing then.
+each announcement, and once a minute: a column that is dropped and added again is announced with the
+next row change only.
 
 What has changed is stored under the copy id of the table, so a new copy ends the state. Without
 stored types (``copy_data = false``, or a copy by an older version) the first comparison stores the
@@ -27,7 +28,11 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from config.monitor_limits import TEXT_COMPARISON_RETRY_SECONDS, TEXT_COMPARISON_SECONDS
+from config.monitor_limits import (
+    ALL_TABLES_SECONDS,
+    TEXT_COMPARISON_RETRY_SECONDS,
+    TEXT_COMPARISON_SECONDS,
+)
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.proto.messages import Relation
 from workers.publisher.changing_text import TextTypes, from_json, text_changes
@@ -41,7 +46,7 @@ class TextWatch:
 
     ``ask`` asks the publisher for the types of relations. ``_stored`` has the catalog's rows by the
     table's oid, ``_asked`` the Relation message in force at the last question, ``_due`` the time of
-    the next comparison.
+    the next comparison, ``_all_due`` the time of the next comparison of all tables.
     """
 
     store: CatalogStore
@@ -50,6 +55,10 @@ class TextWatch:
     _stored: dict[int, StoredTextTypes] = field(default_factory=dict)
     _asked: dict[int, Relation | None] = field(default_factory=dict)
     _due: float = 0.0
+    _all_due: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._all_due = self.clock() + ALL_TABLES_SECONDS
 
     def turn(
         self, sub: Subscription, rels: Iterable[SubscriptionRel], relmap: LogicalRepRelMap
@@ -59,13 +68,16 @@ class TextWatch:
         if now < self._due:
             return
         self._due = now + TEXT_COMPARISON_SECONDS
+        every = now >= self._all_due
+        if every:
+            self._all_due = now + ALL_TABLES_SECONDS
         tables = {
             relid: rel
             for rel in rels
             if rel.srsubstate in SYNCED
             and rel.other_relid is None  # another table is told of as such
             and (relid := rel.remote_relid) is not None
-            and self._is_watched(rel, relmap.get(relid))
+            and (every or self._is_watched(rel, relmap.get(relid)))
         }
         if not tables:
             return
@@ -81,6 +93,8 @@ class TextWatch:
             return
         for relid, rel in tables.items():
             relation = relmap.get(relid)
+            if not found[relid].numbers:
+                continue  # dropped, or swapped meanwhile
             self._compare(sub, rel, relation, found[relid])
             self._asked[rel.srrelid] = relation
 

@@ -50,7 +50,7 @@ from workers.apply.apply_batch import Applier
 from workers.apply.known_fault import KnownFault
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.progress import remember_flush, report_feedback, stored_origin
-from workers.apply.publisher_link import connected_publisher, table_checks, text_watch
+from workers.apply.publisher_link import catalog_watch, connected_publisher, table_checks
 from workers.apply.reload import reread_subscription
 from workers.lake.destination import Destination
 from workers.process.worker_process import WorkerProcess
@@ -184,7 +184,7 @@ def _stream(
         applier.known_fault.passed(decided_lsn)
         process.applying = True
         LogicalRepApplyLoop(
-            process, applier, stream, watch, orphans, text_watch(process, sub, conn)
+            process, applier, stream, watch, orphans, catalog_watch(process, sub, conn)
         )
     except ReplicationError as error:
         if error is stream.receiver.error and _may_be_binary_format_error(error, binary):

@@ -62,6 +62,13 @@ FROM pg_catalog.pg_class c
 INNER JOIN pg_catalog.pg_namespace n ON c.relnamespace = n.oid
 WHERE n.nspname = :schema AND c.relname = :table
 
+-- name: relids
+SELECT w.nspname, w.relname, c.oid
+FROM (VALUES :names) w (nspname, relname)
+JOIN pg_catalog.pg_namespace n ON n.nspname = w.nspname::pg_catalog.name
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::pg_catalog.name
+WHERE c.relkind IN ('r', 'p')
+
 -- name: column_list
 SELECT DISTINCT CASE WHEN pg_catalog.array_length(gpt.attrs, 1) = c.relnatts THEN NULL
                      ELSE gpt.attrs END

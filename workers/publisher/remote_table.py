@@ -171,6 +171,13 @@ def fetch_remote_table_info(
     )
 
 
+def fetch_relids(conn: QueryConn, names: Collection[TableName]) -> dict[TableName, int]:
+    """Ask for the oids of tables by name; leaves out names that no table has."""
+    listed = ", ".join(f"({quote_literal(a)}, {quote_literal(b)})" for a, b in names)
+    rows = conn.exec(query("relids", names=listed)) if names else []
+    return {(to_text(row[0]), to_text(row[1])): to_number(row[2]) for row in rows}
+
+
 def fetch_leaves(conn: QueryConn, table: RemoteTable) -> list[Leaf]:
     """The relations that store the table's rows, sorted by oid: a copy locks and reads them."""
     if table.relkind != PARTITIONED_TABLE:

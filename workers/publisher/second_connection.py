@@ -16,7 +16,7 @@ from workers.publisher.changing_text import TextTypes, fetch_text_types
 from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import PublishedTable, TableName, fetch_fingerprints
-from workers.publisher.remote_table import fetch_delimiters
+from workers.publisher.remote_table import fetch_delimiters, fetch_relids
 from workers.publisher.replica_identity import Identities, fetch_identities
 
 _LOCK_TIMEOUT: Final = (
@@ -69,6 +69,21 @@ def ask_delimiters(
     conn = connect_beside(sub, streaming, interrupted)
     try:
         return fetch_delimiters(conn, oids)
+    finally:
+        conn.close()
+
+
+def ask_relids(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    names: Collection[TableName],
+) -> dict[TableName, int]:
+    """Ask for the oids of tables by name; the query waits for no lock."""
+    conn = connect_beside(sub, streaming, interrupted)
+    try:
+        conn.patience = CONNECT_SECONDS
+        return fetch_relids(conn, names)
     finally:
         conn.close()
 

@@ -210,8 +210,9 @@ class OpenTables:
 
         ``found``: more columns of the table's catalog row, to be stored in the same transaction.
         """
-        table = self._tables[rel.srrelid]
-        self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
+        table = self._tables.get(rel.srrelid)
+        if table is not None:
+            self._tables[rel.srrelid] = replace(table, rel=replace(table.rel, copied=False))
         with self._store.transaction():
             # The table may have left the subscription meanwhile.
             if self._store.rel(rel.srsubid, rel.srrelid) is not None:

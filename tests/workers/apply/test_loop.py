@@ -39,7 +39,7 @@ def test_types_are_compared_before_the_first_batch(loop: Loop) -> None:
     stored: list[bool] = []
     for name, relid in (("a", 1), ("b", 2)):
         world.store.update_rel(world.sub.oid, world.rel(name).srrelid, remote_relid=relid)
-        loop.types[relid] = TextTypes()
+        loop.types[relid] = TextTypes(numbers={"id": 1})
 
     then = loop.receiver.then
 

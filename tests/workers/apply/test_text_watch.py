@@ -10,7 +10,11 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_subscription_rel import SubRelState
-from config.monitor_limits import TEXT_COMPARISON_RETRY_SECONDS, TEXT_COMPARISON_SECONDS
+from config.monitor_limits import (
+    ALL_TABLES_SECONDS,
+    TEXT_COMPARISON_RETRY_SECONDS,
+    TEXT_COMPARISON_SECONDS,
+)
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import relation
 from workers.apply.text_watch import TextWatch
@@ -25,12 +29,15 @@ def stages(label: str) -> TextTypes:
     return TextTypes({"v": (STAGE,)}, {STAGE: stage}, {"id": 1, "v": 2})
 
 
+PLAIN = TextTypes(numbers={"id": 1, "v": 2})
+
+
 @dataclass(slots=True)
 class Watched:
     """A watch over tables a (relid 1) and b (relid 2), with a publisher and a clock."""
 
     world: Subscribed
-    types: dict[int, TextTypes] = field(default_factory=lambda: {1: stages("new"), 2: TextTypes()})
+    types: dict[int, TextTypes] = field(default_factory=lambda: {1: stages("new"), 2: PLAIN})
     asked: list[set[int]] = field(default_factory=list)
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     now: float = 0.0
@@ -116,7 +123,8 @@ def test_a_table_in_synchronisation_is_left_alone(watched: Watched) -> None:
 
 def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
     """Each announcement brings one question: only the publisher knows the types."""
-    watched.types[1] = TextTypes()
+    watched.watch._all_due = float("inf")
+    watched.types[1] = PLAIN
     watched.turn()
     watched.turn()
     assert watched.asked == [{1, 2}]
@@ -133,17 +141,30 @@ def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
     assert len(watched.changes()) == 1
 
 
-def test_a_column_that_was_dropped_and_added_again_is_another_one(watched: Watched) -> None:
-    """The table is announced by the same message."""
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_column_that_was_dropped_and_added_again_is_another_one(
+    watched: Watched, announced: bool
+) -> None:
+    """The table is announced by the same message, with its next change: a minute is enough."""
     watched.types[1] = TextTypes(numbers={"id": 1, "v": 2})
     watched.relmap.update(relation(1, "a", "id", "v"))
     watched.turn()
     watched.types[1] = TextTypes(numbers={"id": 1, "v": 3})
     watched.turn()
-    assert watched.changes() == []  # nobody asks for a table that does not change
-    watched.relmap.update(relation(1, "a", "id", "v"))
-    watched.turn()
+    assert watched.changes() == []  # nobody asks in between for a table that does not change
+    if announced:
+        watched.relmap.update(relation(1, "a", "id", "v"))
+    watched.turn(TEXT_COMPARISON_SECONDS if announced else ALL_TABLES_SECONDS)
     assert watched.changes() == [('column "v" was dropped and added again',)]
+
+
+def test_a_table_that_is_gone_keeps_what_is_known_of_it(watched: Watched) -> None:
+    watched.turn()
+    watched.types[1] = TextTypes()
+    watched.turn()
+    watched.types[1] = stages("open")
+    watched.turn()
+    assert len(watched.changes()) == 1
 
 
 @pytest.mark.parametrize("announced", [True, False])
