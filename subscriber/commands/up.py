@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import FeatureNotSupported, ReplicationError
 from catalog.pg_subscription import SubCreate
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
@@ -91,11 +91,26 @@ def _apply_file(data_dir: Path, config: Config, lake_url: str) -> None:
     try:
         store.put_settings(config.stored())
         with open_command_context(data_dir, store, config, lake_url=lake_url) as context:
+            if context.store.subscriptions():
+                _probe_catalog(context)
             for stmt in config.subscriptions:
                 _create_or_bring_in_line(stmt, context)
             _warn_of_unnamed(config, context)
     finally:
         store.close()
+
+
+def _probe_catalog(context: CommandContext) -> None:
+    """Refuse a catalog that would lose rows: the file may name another catalog than CREATE saw.
+
+    A catalog or store that is away for now stops nothing: the workers wait for it.
+    """
+    try:
+        context.probe_lake()
+    except FeatureNotSupported:
+        raise
+    except ReplicationError as error:
+        context.notify(warning(f"could not probe the lake's catalog: {error.primary}"))
 
 
 def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, context: CommandContext) -> None:

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import DuplicateTable, ReplicationError
+from catalog.errcodes import DuplicateTable, FeatureNotSupported, IoError, ReplicationError
+from config.load import parse
 from subscriber.commands import up as up_module
+from subscriber.commands.lake_access import CommandLake
 from subscriber.commands.up import up
 from subscriber.messages import print_error
 
@@ -39,3 +41,36 @@ def test_what_stops_the_file_is_said_once(
     said = capfd.readouterr().err
     assert said.count("already exists") == 1
     assert said.count("Map it elsewhere.") == 1
+
+
+@pytest.fixture
+def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[ReplicationError], None]:
+    """Applies the file twice; the second time there is a subscription, and the probe raises."""
+
+    def apply(error: ReplicationError) -> None:
+        def probe(_: CommandLake) -> None:
+            raise error
+
+        config = parse(FILE, "s.yaml")
+        data_dir = tmp_path / "data"
+        data_dir.mkdir()
+        monkeypatch.setattr(CommandLake, "probe", probe)
+        up_module._apply_file(data_dir, config, "sc://nowhere")
+        up_module._apply_file(data_dir, config, "sc://nowhere")
+
+    return apply
+
+
+def test_a_catalog_that_would_lose_rows_stops_the_file(
+    applied: Callable[[ReplicationError], None],
+) -> None:
+    with pytest.raises(FeatureNotSupported, match="keeps no branch"):
+        applied(FeatureNotSupported("keeps no branch"))
+
+
+def test_a_store_that_is_away_stops_nothing(
+    applied: Callable[[ReplicationError], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    applied(IoError("the store is away"))
+    said = capfd.readouterr().err
+    assert said.count("could not probe the lake's catalog: the store is away") == 1
