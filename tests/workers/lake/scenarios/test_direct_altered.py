@@ -101,9 +101,15 @@ def test_a_table_that_is_written_otherwise_now_is_written_again(ten: Watched, al
 def test_a_branch_that_moved_or_went_is_not_written_to(
     ten: Watched, monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
-    """Deletes are of what was looked up; what is appended needs no more than its branch."""
-    staged = ten.own_rows([(n, "x", None) for n in range(20, 35)]) if own else None
-    changes = replace(merge(ten.dest, [update(1), delete(2)]), append=staged)
+    """Deletes are of what was looked up; what is appended needs no more than its branch.
+
+    Each attempt stages its rows, as a worker does: files of a refused commit go with the branch.
+    """
+
+    def changes() -> Segment:
+        staged = ten.own_rows([(n, "x", None) for n in range(20, 35)]) if own else None
+        return replace(merge(ten.dest, [update(1), delete(2)]), append=staged)
+
     with monkeypatch.context() as patch:
         really = GatewayTableApi.list_files
 
@@ -111,15 +117,15 @@ def test_a_branch_that_moved_or_went_is_not_written_to(
             return replace(really(*args), tip=1)
 
         patch.setattr(GatewayTableApi, "list_files", list_files)
-        assert ten.refused([changes]).code == "40001"
+        assert ten.refused([changes()]).code == "40001"
     new = append(ten.dest, [(50, "a", None)])
-    for segments in ([changes], [new], []):
+    for segments in ([changes()], [new], []):
         branch = ten.branch()
         ten.dest.drop_branches(ten.ident)
         assert ten.refused(segments, branch).code == "40001"
         assert ten.tip(branch) is None
     assert (len(ten.rows()), ten.lsn()) == (10, 20)
-    assert ten.batch([changes], 30).merged == 2
+    assert ten.batch([changes()], 30).merged == 2
 
 
 def test_two_branches_of_a_table_are_written_to_at_once(table: Watched, iceberg: Make) -> None:
