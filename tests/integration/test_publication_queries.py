@@ -20,7 +20,7 @@ from workers.publisher.publications import (
     tables_of_other_origins,
 )
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
-from workers.publisher.replica_identity import fetch_identities
+from workers.publisher.replica_identity import OTHER_LEAF, fetch_identities
 from workers.publisher.replication_slots import fetch_slot, fetch_sync_slots
 
 SCHEMA = """
@@ -54,6 +54,12 @@ CREATE TABLE by_index (a int, b int NOT NULL UNIQUE);
 ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_b_key;
 CREATE TABLE whole_rows (a int PRIMARY KEY);
 ALTER TABLE whole_rows REPLICA IDENTITY FULL;
+CREATE TABLE roots (id int, day int, code text NOT NULL, PRIMARY KEY (id, day))
+    PARTITION BY LIST (day);
+CREATE TABLE roots_1 PARTITION OF roots FOR VALUES IN (1);
+CREATE UNIQUE INDEX roots_1_code ON roots_1 (code);
+CREATE UNIQUE INDEX roots_1_more ON roots_1 (day, code, id);
+ALTER TABLE roots REPLICA IDENTITY FULL;
 CREATE PUBLICATION identities FOR TABLE with_g, by_index, whole_rows, plain;
 """
 
@@ -228,6 +234,25 @@ def test_what_a_replica_identity_has(conn: WalReceiverConn) -> None:
     assert (remote.identity, remote.key) == (2, ())
     remote = fetch_remote_table_info(conn, "public", "by_index", ["identities"])
     assert (remote.identity, remote.key) == (1, ("b",))
+
+
+@pytest.mark.parametrize(
+    ("logs", "lacks"),
+    [
+        ("DEFAULT", False),
+        ("USING INDEX roots_1_code", True),
+        ("USING INDEX roots_1_more", False),
+        ("NOTHING", True),
+        ("FULL", None),
+    ],
+)
+def test_does_what_a_partition_logs_have_the_key_of_its_root(
+    conn: WalReceiverConn, logs: str, lacks: bool | None
+) -> None:
+    conn.command(f"ALTER TABLE public.roots_1 REPLICA IDENTITY {logs}")
+    found = identities(conn, "identities")["roots"]
+    more = {} if lacks is None else {OTHER_LEAF: lacks}
+    assert found == {"id": True, "day": True, **more}
 
 
 def test_it_is_told_while_the_table_is_locked(each_database: Database) -> None:

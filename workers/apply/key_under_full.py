@@ -6,6 +6,11 @@ be used. ``ALTER TABLE root REPLICA IDENTITY FULL`` does not reach a partition. 
 root, each change carries what the partition logs: for a DELETE the partition's key and NULLs, for
 an UPDATE without a new key no old row.
 
+A partition may log an index that lacks a column of the primary key. Its old rows have NULL there,
+and an UPDATE of the primary key may bring no old row. The index finds no row either: without the
+partition key it is unique within the partition alone. So the table stops before an UPDATE or a
+DELETE, with the remedy, as a table without a primary key does.
+
 The key is used if the table had the same key when it was copied, or was never copied. Before a
 primary key exists, two rows may share the values of its columns, and a DELETE of one row must not
 find both. After a primary key is added to a copied table, whole rows find a row as before.
@@ -22,11 +27,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.limits import CACHED_KEY_DIGESTS
 from workers.changes.by_table import Run
-from workers.changes.failed_transaction import failed_at
+from workers.changes.failed_transaction import failed_at, no_whole_rows
 from workers.changes.relation_map import flagged_key
 from workers.columnar.tuples import INSERT
 from workers.proto.messages import Relation
@@ -57,7 +61,7 @@ def flagged_under_full(run: Run, rel: SubscriptionRel, identities: Identities) -
     if OTHER_LEAF in identity and run.changes is not None:
         others = (run.changes.kind != INSERT).nonzero()[0]
         if len(others):
-            raise failed_at(relation, run.changes, int(others[0]), _no_whole_rows(relation))
+            raise failed_at(relation, run.changes, int(others[0]), no_whole_rows(relation))
     return run
 
 
@@ -72,14 +76,3 @@ def _flagging(relation: Relation, key: frozenset[str]) -> Relation | None:
         return None
     columns = tuple(replace(column, key=column.name in key) for column in relation.columns)
     return replace(relation, replident=_DEFAULT, columns=columns)
-
-
-def _no_whole_rows(relation: Relation) -> ObjectNotInPrerequisiteState:
-    name = f"{relation.nspname}.{relation.relname}"
-    return ObjectNotInPrerequisiteState(
-        f'partitions of "{name}" do not log whole rows',
-        detail="The partitioned table is under REPLICA IDENTITY FULL, a partition is not, and the "
-        "partitioned table has had no primary key since it was copied.",
-        hint="On the publisher, ALTER TABLE ... REPLICA IDENTITY FULL for each partition, or give "
-        f'"{name}" a primary key; then pgsub refresh NAME --recopy {name} copies the table again.',
-    )

@@ -9,11 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.errcodes import NULL_VALUE_NOT_ALLOWED, NumericValueOutOfRange, ReplicationError
+from catalog.errcodes import (
+    NULL_VALUE_NOT_ALLOWED,
+    NumericValueOutOfRange,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.layout import LaidOutRun
 from workers.columnar.column_reader import (
     Changes,
+    NullKey,
     UnreadableValue,
     UnrepresentableValue,
     UnsentValue,
@@ -22,6 +28,7 @@ from workers.columnar.tuples import DELETE, INSERT, UPDATE
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
 
+_WHOLE_OLD_ROW: Final = ord("O")
 _MESSAGE_TYPES: Final = {int(INSERT): "INSERT", int(UPDATE): "UPDATE", int(DELETE): "DELETE"}
 
 
@@ -94,3 +101,28 @@ def value_error(
         )
     column = run.published_name(error.column)
     return failed_at(run.relation, run.changes, error.change, cause, column)
+
+
+def null_key(error: NullKey, run: LaidOutRun) -> FailedTransaction:
+    """Blame a NULL in the key on the transaction.
+
+    A whole old row ("O") of a keyed run belongs to a partitioned table under REPLICA IDENTITY FULL.
+    A NULL in the key shows a partition that logs other columns, or did when the row was changed.
+    """
+    whole = int(run.changes.old_kind[error.change]) == _WHOLE_OLD_ROW
+    cause = no_whole_rows(run.relation) if whole else error
+    return failed_at(run.relation, run.changes, error.change, cause)
+
+
+def no_whole_rows(relation: Relation) -> ObjectNotInPrerequisiteState:
+    """The error for a partitioned table under FULL whose partitions do not show which row it is."""
+    name = f"{relation.nspname}.{relation.relname}"
+    return ObjectNotInPrerequisiteState(
+        f'partitions of "{name}" do not log whole rows',
+        detail="The partitioned table is under REPLICA IDENTITY FULL, a partition is not, and "
+        "either the partitioned table has had no primary key since it was copied, or the "
+        "partition's replica identity lacks a column of the primary key.",
+        hint="On the publisher, ALTER TABLE ... REPLICA IDENTITY FULL for each partition, or give "
+        f'"{name}" a primary key and each partition REPLICA IDENTITY DEFAULT; then pgsub refresh '
+        f"NAME --recopy {name} copies the table again.",
+    )

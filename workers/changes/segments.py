@@ -31,11 +31,16 @@ import pyarrow as pa
 from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import TableOptions
 from workers.changes.by_table import Run
-from workers.changes.failed_transaction import failed_at, value_error
+from workers.changes.failed_transaction import failed_at, null_key, value_error
 from workers.changes.key_lookups import look_up_every_key, look_up_identity
 from workers.changes.layout import LaidOutRun, check_updatable, layout_for, other_keys
 from workers.changes.table_work import TableWork
-from workers.columnar.column_reader import Changes, UnreadableValue, UnrepresentableValue
+from workers.columnar.column_reader import (
+    Changes,
+    NullKey,
+    UnreadableValue,
+    UnrepresentableValue,
+)
 from workers.columnar.fold.after_lookup import gives_keys
 from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.fold.whole_rows import full_images
@@ -106,6 +111,8 @@ def _segment(
         if keys and not (changes.kind == DELETE).all():
             return look_up_every_key(work, run, keys, truncate=truncate)
         return _by_key(work, run, truncate=truncate, look_up_keys=look_up_keys and not full)
+    except NullKey as error:
+        raise null_key(error, run) from None
     except (UnrepresentableValue, UnreadableValue) as error:
         raise value_error(error, run, work.table) from None
 

@@ -57,7 +57,6 @@ BINARY_HINT: Final = "Set binary = false for the subscription: values then arriv
 _ERRORS: Final = {
     WRONG_COUNT: "tuple's column count does not match the relation message in force",
     KEY_MISSING: "replica identity column has no value in the message",
-    KEY_NULL: "null value in replica identity column",
     OLD_MISSING: "publisher did not send the old row that the replica identity calls for",
     VALUE_MISSING: "unchanged value in a row that was sent for the first time",
     INSUFFICIENT: "insufficient data left in message",
@@ -91,6 +90,14 @@ class UnreadableValue(ReplicationError):  # noqa: N818 - named as PostgreSQL's c
 
     def __init__(self, error: ReplicationError, change: int) -> None:
         super().__init__(error.primary, detail=error.detail, hint=error.hint, sqlstate=error.code)
+        self.change = change
+
+
+class NullKey(ProtocolViolation):
+    """A key column is NULL; carries the index of the change."""
+
+    def __init__(self, detail: str, change: int) -> None:
+        super().__init__("null value in replica identity column", detail=detail)
         self.change = change
 
 
@@ -153,6 +160,8 @@ def kernel_error(code: int, change: int) -> ReplicationError:
     if code in _VALUE_ERRORS:
         sqlstate, primary = _VALUE_ERRORS[code]
         return ReplicationError(primary, detail=detail, hint=BINARY_HINT, sqlstate=sqlstate)
+    if code == KEY_NULL:
+        return NullKey(detail, change)
     return ProtocolViolation(_ERRORS[code], detail=detail)
 
 

@@ -108,7 +108,8 @@ ORDER BY a.attnum
 
 -- The columns of the replica identities of relations, and whether each is sent. Under FULL the
 -- columns of the primary key, by which the native subscriber finds a row; a row without a column
--- says that some partition logs another identity. No table is opened for it
+-- says that some partition logs another identity, and whether one lacks a column of the primary
+-- key. No table is opened for it
 -- (pg_get_replica_identity_index would): who has locked one may be waiting for us.
 -- name: identities
 SELECT c.oid, a.attname, :sent
@@ -119,15 +120,27 @@ JOIN pg_catalog.pg_index i ON i.indrelid = c.oid
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (:key)
 WHERE c.oid IN (:relids)
 UNION ALL
-SELECT c.oid, NULL, false
+SELECT c.oid, NULL, pg_catalog.bool_or(EXISTS (
+    SELECT 1
+    FROM pg_catalog.pg_index i
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (:key)
+    WHERE i.indrelid = c.oid AND i.indisprimary AND NOT EXISTS (
+        SELECT 1
+        FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_attribute b ON b.attrelid = l.oid AND b.attnum = ANY (:key)
+        WHERE i.indrelid = l.oid AND b.attname = a.attname
+          AND CASE l.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident
+                                  ELSE false END)))
 FROM pg_catalog.pg_class c
-WHERE c.oid IN (:relids) AND c.relkind = 'p' AND c.relreplident = 'f' AND EXISTS (
+CROSS JOIN LATERAL (
     WITH RECURSIVE tree (oid) AS (
         SELECT h.inhrelid FROM pg_catalog.pg_inherits h WHERE h.inhparent = c.oid
         UNION ALL
         SELECT h.inhrelid FROM pg_catalog.pg_inherits h JOIN tree ON h.inhparent = tree.oid)
-    SELECT 1 FROM tree JOIN pg_catalog.pg_class l ON l.oid = tree.oid
-    WHERE l.relkind = 'r' AND l.relreplident <> 'f')
+    SELECT p.oid, p.relreplident FROM tree JOIN pg_catalog.pg_class p ON p.oid = tree.oid
+    WHERE p.relkind = 'r' AND p.relreplident <> 'f') l
+WHERE c.oid IN (:relids) AND c.relkind = 'p' AND c.relreplident = 'f'
+GROUP BY c.oid
 
 -- name: key_10
 i.indkey

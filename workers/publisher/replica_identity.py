@@ -37,7 +37,8 @@ the columns there may be ``OTHER_LEAF``, also without any column."""
 
 OTHER_LEAF: Final = ""
 """Stands among the columns of a partitioned table under REPLICA IDENTITY FULL: some partition logs
-another identity, so an old row may have nothing but the partition's key. No column has the name."""
+another identity, so an old row may have nothing but the partition's key. No column has the name.
+The value is True if the identity of a partition lacks a column of the primary key."""
 
 
 class Coverage(Enum):
@@ -77,12 +78,15 @@ def fetch_identities(
 
 
 def key_under_full(identity: Mapping[str, bool] | None, columns: Collection[str]) -> frozenset[str]:
-    """The primary key of a table under REPLICA IDENTITY FULL, if all of the key is sent; or empty.
+    """The primary key of a table under REPLICA IDENTITY FULL, or empty.
+
+    Empty, too, if a column of the key is not sent, or is missing in what a partition logs.
 
     The native subscriber finds a row by the primary key of its own table, before whole rows.
     """
     key = _columns(identity)
-    return frozenset(key) if all(key.values()) and key.keys() <= set(columns) else frozenset()
+    usable = all(key.values()) and key.keys() <= set(columns)
+    return frozenset(key) if usable and not (identity or {}).get(OTHER_LEAF) else frozenset()
 
 
 def coverage(relation: Relation, identity: Mapping[str, bool] | None) -> Coverage:

@@ -103,6 +103,39 @@ def test_a_key_that_was_there_at_the_copy_is_trusted(keyed: Subscribed) -> None:
     assert keyed.rel("a").copied
 
 
+@pytest.mark.parametrize("copied", [True, False], ids=["keyed copy", "older version"])
+def test_a_partition_whose_index_lacks_the_key_stops_the_table(
+    world: Subscribed, copied: bool
+) -> None:
+    """Its old rows have NULL in the key. An UPDATE of the key alone brings no old row at all."""
+    world.key_under_full = {"id": True, OTHER_LEAF: True}
+    if copied:
+        _copied_with(world, [("id", INT4, -1)])
+    apply(world, ROWS)
+    changed: list[Message] = [Update(1, None, None, row("3", "10")), Delete(1, "O", row("1", "1"))]
+    for change in changed:
+        with pytest.raises(ReplicationError, match="do not log whole rows") as said:
+            world.worker().apply_batch(batch([FULL, change], after=100))
+        assert said.value.code == "55000"
+        assert "--recopy public.a" in (said.value.hint or "")
+    assert world.rows("a") == [(1, 10), (2, 20)]
+
+
+def test_what_a_partition_logged_before_its_identity_was_mended_names_the_remedy(
+    keyed: Subscribed,
+) -> None:
+    """The publisher answers for the present, and the change is older: 08P01 named none."""
+    apply(keyed, ROWS)
+    old: TupleData = (TupleColumn(ColumnStatus.NULL), *row("10"))
+    keyed.declare("b", on_error="suspend")
+    with pytest.raises(ReplicationError, match="do not log whole rows") as said:
+        keyed.worker().apply_batch(batch([FULL, Delete(1, "O", old)], after=100))
+    assert (said.value.code, keyed.rows("a")) == ("55000", [(1, 10), (2, 20)])
+    keyed.declare("a", on_error="suspend")
+    keyed.worker().apply_batch(batch([FULL, Delete(1, "O", old)], after=100))
+    assert keyed.rel("a").suspend_sqlstate == "55000"
+
+
 def test_partitions_without_whole_rows_and_without_a_key_stop_the_table(world: Subscribed) -> None:
     """Not silence: the rows would stay. Inserts alone go on."""
     world.key_under_full = {OTHER_LEAF: False}
