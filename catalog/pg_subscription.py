@@ -23,6 +23,9 @@ LAKE_DATABASE_ID: Final = 5
 BOOTSTRAP_SUPERUSERID: Final = 10
 """``subowner`` of every subscription: the lake has no roles."""
 
+OWNER: Final = "postgres"
+"""The name of the only role, ``BOOTSTRAP_SUPERUSERID``."""
+
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]+")
 
 

@@ -86,6 +86,11 @@ class CatalogFile:
         self._lock = threading.RLock()
         self._depth = 0
 
+    @property
+    def data_dir(self) -> Path | None:
+        """The folder of the catalog; None for a catalog in memory."""
+        return None if self._path == ":memory:" else Path(self._path).parent
+
     @classmethod
     def open(cls, data_dir: Path | str, *, must_exist: bool = False) -> Self:
         """Open the catalog of ``data_dir``; ``":memory:"`` is a catalog without a file.

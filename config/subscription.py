@@ -6,9 +6,9 @@ options under ``with`` have PostgreSQL 18's names, defaults, conflict rules and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -22,7 +22,6 @@ from pydantic import (
 
 from catalog.errcodes import (
     DuplicateTable,
-    FeatureNotSupported,
     InvalidName,
     ReplicationError,
     SyntaxErrorOrAccess,
@@ -84,7 +83,9 @@ class WithOptions(BaseModel):
         BeforeValidator(_option),
         WithJsonSchema({"enum": ["on", "off", "parallel", True, False]}),
     ] = Field(Stream.PARALLEL, description="kept and shown; runs as off")
-    two_phase: Boolean = Field(False, description="two-phase commit; refused when true")
+    two_phase: Boolean = Field(
+        False, description="prepared transactions are sent at PREPARE (15 or later)"
+    )
     disable_on_error: Boolean = Field(False, description="disable the subscription at an error")
     password_required: Boolean = Field(
         True, description="a connection must have its own password; with is_superuser not asked for"
@@ -164,8 +165,6 @@ def settle(written: Mapping[str, Any], specified: frozenset[str], subname: str) 
             if values[name]:
                 must = f"subscription with slot_name = NONE must also set {name} = false"
                 raise OptionError(SyntaxErrorOrAccess(must), "slot_name")
-    for error in not_built(values):
-        raise error
     if "slot_name" not in specified:
         try:
             check_slot_name(subname)
@@ -174,19 +173,6 @@ def settle(written: Mapping[str, Any], specified: frozenset[str], subname: str) 
             raise OptionError(InvalidName(error.primary, hint=hint, sqlstate=error.code)) from None
         values["slot_name"] = subname
     return SubOpts(specified=specified, **values)
-
-
-_NOT_BUILT: Final = {
-    "two_phase": "Leave two_phase out: a prepared transaction then arrives when it is committed.",
-}
-
-
-def not_built(values: Mapping[str, Any]) -> Iterator[OptionError]:
-    """The options that are known, and refused when true (0A000)."""
-    for name, hint in _NOT_BUILT.items():
-        if values.get(name):
-            refusal = FeatureNotSupported(f"{name} = true is not supported yet", hint=hint)
-            yield OptionError(refusal, name)
 
 
 def unrecognized(name: str) -> SyntaxErrorOrAccess:

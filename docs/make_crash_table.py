@@ -32,6 +32,10 @@ WAYS = {
 GROUPS = (
     ("the apply worker", failpoints.APPLY),
     ("the apply worker, between two slices of a transaction", failpoints.SLICES),
+    ("the apply worker, enabling two-phase commit", failpoints.TWO_PHASE_ENABLED),
+    ("the apply worker, at PREPARE", failpoints.PREPARE),
+    ("the apply worker, at COMMIT PREPARED", failpoints.COMMIT_PREPARED),
+    ("the apply worker, at ROLLBACK PREPARED", failpoints.ROLLBACK_PREPARED),
     ("the thread of `synchronous_commit = off`", failpoints.BACKGROUND),
     ("its successor, fencing", failpoints.FENCE),
     ("the apply worker, making a table ready", failpoints.READY),

@@ -16,6 +16,9 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.servers import every_version, programs
 from tests.waiting import wait_until
 
+CONF = {"max_prepared_transactions": 64}
+"""What a publisher of the tests has beside ``BASE_CONF``."""
+
 _number = itertools.count(1)
 
 
@@ -131,7 +134,7 @@ def server_of() -> Iterator[Callable[[int], EmbeddedPublisher]]:
 
         def serve(version: int) -> EmbeddedPublisher:
             if version not in running:
-                made = EmbeddedPublisher(version, programs=programs(version))
+                made = EmbeddedPublisher(version, conf=CONF, programs=programs(version))
                 running[version] = stack.enter_context(made)
             return running[version]
 

@@ -69,6 +69,7 @@ from workers.publisher.identify import fetch_history
 from workers.publisher.interfaces import ReplicationConn, SystemIdentity
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
 from workers.publisher.same_server import ServerMisfit, highest_lsn, judge_server, judge_slot
+from workers.stream.prepared_xacts import PreparedXacts
 from workers.tables.position import check_position, recopy_command
 
 T = TypeVar("T")
@@ -141,6 +142,10 @@ def accept_gap(name: str, context: CommandContext) -> None:
                 "were left.",
             )
         begin = _choose_slot(found, conn, context)
+        if found.server is not None:
+            # Prepared on a server that is lost; numbers and names may come again.
+            fork = found.server.fork or InvalidXLogRecPtr
+            PreparedXacts(context.data_dir, sub.subuuid, sub.oid).forget_behind(fork)
         failpoints.reach("accept_gap.slot_settled")
         anchors = _anchors(found, begin, context)
         _notify_gaps(found, begin, anchors, context)
@@ -261,6 +266,7 @@ def _choose_slot(found: State, conn: ReplicationConn, context: CommandContext) -
         return at or InvalidXLogRecPtr
     if found.slot is not None:
         conn.drop_slot(name, wait=False, missing_ok=True)
+    PreparedXacts(context.data_dir, sub.subuuid, sub.oid).forget()
     failpoints.reach("accept_gap.slot_dropped")
     return create_main_slot(name, sub, conn, context)
 

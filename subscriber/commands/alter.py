@@ -55,6 +55,7 @@ from subscriber.commands.subscription_row import must_be_ready, must_have
 from subscriber.launcher.passfile import has_password, remove_passfile, write_passfile
 from subscriber.messages import notice, warning
 from workers.publisher.password_required import check_conninfo, check_privilege
+from workers.stream.prepared_xacts import PreparedXacts
 
 
 def alter_connection(name: str, conninfo: str, context: CommandContext) -> None:
@@ -117,7 +118,12 @@ def alter_options(name: str, options: Mapping[str, Any], context: CommandContext
     """ALTER SUBSCRIPTION … SET (…), with parsed values; None is NONE."""
     sub = must_be_ready(name, context)
     check_privilege(options.get("password_required", True), context.settings)
-    change = options_change(sub, options, running=lambda: has_running_worker(sub, context))
+    change = options_change(
+        sub,
+        options,
+        running=lambda: has_running_worker(sub, context),
+        prepared=lambda: has_prepared_xacts(sub, context),
+    )
     alter_slot_of(sub, change, context)
     _store_and_reload(sub, change.columns, context)
 
@@ -156,6 +162,11 @@ def alter_owner(name: str, role: str | None, context: CommandContext) -> None:
 def has_running_worker(sub: Subscription, context: CommandContext) -> bool:
     """Does a worker of the subscription run?"""
     return any(worker.subid == sub.oid for worker in context.workers())
+
+
+def has_prepared_xacts(sub: Subscription, context: CommandContext) -> bool:
+    """``LookupGXactBySubid``: has the subscription prepared transactions?"""
+    return bool(PreparedXacts(context.data_dir, sub.subuuid, sub.oid).all())
 
 
 def alter_slot_of(sub: Subscription, change: OptionsChange, context: CommandContext) -> None:

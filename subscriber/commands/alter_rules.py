@@ -14,7 +14,6 @@ from typing import Any, Final
 from catalog.errcodes import (
     INVALID_OBJECT_DEFINITION,
     DuplicateObject,
-    FeatureNotSupported,
     InvalidParameterValue,
     ObjectNotInPrerequisiteState,
     ReplicationError,
@@ -22,11 +21,8 @@ from catalog.errcodes import (
     UndefinedObject,
 )
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from catalog.pg_subscription import Subscription, TwoPhaseState, check_publications
+from catalog.pg_subscription import OWNER, Subscription, TwoPhaseState, check_publications
 from config.statements import PublicationAction
-
-OWNER: Final = "postgres"
-"""The name of the only role, ``BOOTSTRAP_SUPERUSERID``."""
 
 _COLUMNS: Final = {
     "slot_name": "subslotname",
@@ -47,11 +43,16 @@ _DROP_CREATE: Final = "or use DROP/CREATE SUBSCRIPTION"
 
 @dataclass(frozen=True, slots=True)
 class OptionsChange:
-    """The effect of SET (…): columns of the row, and properties of the slot (None: unchanged)."""
+    """The effect of SET (…): columns of the row, and properties of the slot (None: unchanged).
+
+    ``two_phase`` is never true: the worker turns the property on once every table is ready.
+    ``needs_rest`` says that no worker may run.
+    """
 
     columns: Mapping[str, Any]
     failover: bool | None = None
     two_phase: bool | None = None
+    needs_rest: bool = False
 
     @property
     def concerns_slot(self) -> bool:
@@ -60,11 +61,16 @@ class OptionsChange:
 
 
 def options_change(
-    sub: Subscription, options: Mapping[str, Any], *, running: Callable[[], bool]
+    sub: Subscription,
+    options: Mapping[str, Any],
+    *,
+    running: Callable[[], bool],
+    prepared: Callable[[], bool],
 ) -> OptionsChange:
     """``ALTER_SUBSCRIPTION_OPTIONS``. ``running``: does a worker of the subscription still run?
 
-    ``options`` are parsed values: ``slot_name`` None is NONE.
+    ``prepared``: has the subscription prepared transactions? ``options`` are parsed values:
+    ``slot_name`` None is NONE.
     """
     for name in options:
         if name not in _COLUMNS:
@@ -77,20 +83,20 @@ def options_change(
         )
     failover, two_phase = options.get("failover"), options.get("two_phase")
     if two_phase is not None:
-        _check_two_phase(sub, options, running)
-        columns["subtwophasestate"] = TwoPhaseState.DISABLED
+        _check_two_phase(sub, options, running, prepared)
+        state = TwoPhaseState.PENDING if two_phase else TwoPhaseState.DISABLED
+        columns["subtwophasestate"] = state
     if failover is not None:
         _check_slot_option(sub, "failover", slot_changes=True)
-    if two_phase:  # last: PostgreSQL's own refusals come first
-        raise FeatureNotSupported(
-            "two_phase = true is not supported yet",
-            hint="A prepared transaction arrives when it is committed.",
-        )
-    return OptionsChange(columns, failover, two_phase)
+    needs_rest = (failover, two_phase) != (None, None)
+    return OptionsChange(columns, failover, False if two_phase is False else None, needs_rest)
 
 
 def _check_two_phase(
-    sub: Subscription, options: Mapping[str, Any], running: Callable[[], bool]
+    sub: Subscription,
+    options: Mapping[str, Any],
+    running: Callable[[], bool],
+    prepared: Callable[[], bool],
 ) -> None:
     turned_off = not options["two_phase"]
     _check_slot_option(sub, "two_phase", slot_changes=turned_off)
@@ -100,6 +106,11 @@ def _check_two_phase(
         raise ObjectNotInPrerequisiteState(
             'cannot alter "two_phase" when logical replication worker is still running',
             hint="Try again after some time.",
+        )
+    if turned_off and sub.subtwophasestate is not TwoPhaseState.DISABLED and prepared():
+        raise ObjectNotInPrerequisiteState(
+            'cannot disable "two_phase" when prepared transactions exist',
+            hint="Resolve these transactions and try again.",
         )
 
 

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
 from catalog.namespace import qualified_name
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter import (
     alter_slot_of,
+    has_prepared_xacts,
     has_running_worker,
     note_changed_slot,
     password_file,
@@ -79,7 +80,7 @@ def bring_in_line(
     raise_first(list(refusals(sub, stmt, context)))
     check_password(stmt, context.settings)
     change = _options_change(sub, stmt, context)
-    if change.concerns_slot and sub.subenabled:
+    if change.needs_rest and sub.subenabled:
         # The file disables the subscription, else a refusal was raised; a slot in use cannot
         # change.
         disable_subscription(sub.subname, context)
@@ -113,9 +114,17 @@ def _options_change(
         if getattr(wanted, column) != getattr(sub, column)
         and (name in written or name not in _WHEN_WRITTEN)
     }
+    now = sub.subtwophasestate is not TwoPhaseState.DISABLED
+    if "two_phase" in written and stmt.options.two_phase != now:
+        options["two_phase"] = stmt.options.two_phase
     enabled = _enabled(sub, stmt)
     asked = sub if enabled else replace(sub, subenabled=False)
-    change = options_change(asked, options, running=lambda: has_running_worker(sub, context))
+    change = options_change(
+        asked,
+        options,
+        running=lambda: not sub.subenabled and has_running_worker(sub, context),
+        prepared=lambda: has_prepared_xacts(sub, context),
+    )
     if enabled:
         check_enable(replace(sub, **change.columns))
     return change

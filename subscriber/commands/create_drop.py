@@ -75,6 +75,7 @@ from workers.lake.table import SHARED, LakeIdent, Stamp
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.password_required import check_conninfo, check_privilege
+from workers.stream.prepared_xacts import FIRST_WITH_TWO_PHASE, PreparedXacts
 from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
 
@@ -116,7 +117,7 @@ def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
         subenabled=options.enabled,
         subbinary=options.binary,
         substream=options.streaming,
-        subtwophasestate=TwoPhaseState.DISABLED,
+        subtwophasestate=TwoPhaseState.PENDING if options.two_phase else TwoPhaseState.DISABLED,
         subdisableonerr=options.disable_on_error,
         subpasswordrequired=options.password_required,
         subrunasowner=options.run_as_owner,
@@ -226,6 +227,8 @@ def _make(
 ) -> Subscription:
     """Row, slot, lake tables, ready; after a failure all steps are undone."""
     store = context.store
+    if not copy_data and mapped and _can_enable_two_phase(sub, conn):
+        sub = dataclasses.replace(sub, subtwophasestate=TwoPhaseState.ENABLED)
     with store.transaction():
         stored = store.insert_subscription(dataclasses.replace(sub, subcreate=SubCreate.CREATING))
         rels = [store.insert_rel(new_rel(stored.oid, table, copy_data)) for table in mapped]
@@ -255,6 +258,16 @@ def _make(
         raise
     failpoints.reach("create.ready_stored")
     return ready
+
+
+def _can_enable_two_phase(sub: Subscription, conn: ReplicationConn) -> bool:
+    """Can the new slot have ``two_phase`` at once? Else the apply worker turns the property on.
+
+    A slot cannot be created with ``failover`` and ``two_phase``.
+    """
+    asked = sub.subtwophasestate is TwoPhaseState.PENDING
+    can = conn.server_version >= FIRST_WITH_TWO_PHASE and not sub.subfailover
+    return asked and can and sub.create_slot and sub.subslotname is not None
 
 
 def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
@@ -392,6 +405,7 @@ def drop_subscription(name: str, context: CommandContext, *, leave_slot: bool = 
     finally:
         if conn is not None:
             conn.close()
+    PreparedXacts(context.data_dir, sub.subuuid, sub.oid).forget()
     with context.store.transaction():
         for rel in context.store.rels(sub.oid):
             context.store.origin_drop(origin_name(sub.oid, rel.srrelid))

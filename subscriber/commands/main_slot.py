@@ -25,7 +25,7 @@ from catalog.errcodes import (
 )
 from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from catalog.pg_subscription import SubCreate, Subscription
+from catalog.pg_subscription import SubCreate, Subscription, TwoPhaseState
 from config.guc import stored_settings
 from config.limits import SLOT_RELEASE_POLL_SECONDS, SLOT_RELEASE_SECONDS
 from subscriber.commands.context import CommandContext
@@ -34,6 +34,7 @@ from subscriber.messages import Notice, notice, warning
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.replication_slots import alter_slot, fetch_slot, is_in_recovery
+from workers.stream.prepared_xacts import PreparedXacts
 
 FAILOVER_SINCE: Final = 17
 TWO_PHASE_SINCE: Final = 18
@@ -106,6 +107,7 @@ def renew_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext
     with error_context(f'dropping replication slot "{name}" on the publisher'):
         if drop_when_released(conn, name):
             context.notify(notice(f'dropped replication slot "{name}" on publisher'))
+    PreparedXacts(context.data_dir, sub.subuuid, sub.oid).forget()
     failpoints.reach("recopy.slot_dropped")
     return create_main_slot(name, sub, conn, context)
 
@@ -113,7 +115,15 @@ def renew_slot(sub: Subscription, conn: ReplicationConn, context: CommandContext
 def create_main_slot(
     name: str, sub: Subscription, conn: ReplicationConn, context: CommandContext
 ) -> LSN:
-    """Create the slot; the consistent point. On a standby a time-out ends the attempt."""
+    """Create the slot; the consistent point. On a standby a time-out ends the attempt.
+
+    A publisher makes no slot with both ``failover`` and ``two_phase``: two-phase commit is pending
+    again, and the apply worker turns the property on.
+    """
+    two_phase = sub.subtwophasestate is TwoPhaseState.ENABLED
+    if two_phase and sub.subfailover:
+        two_phase = False
+        context.store.update_subscription(sub.oid, subtwophasestate=TwoPhaseState.PENDING)
     timeout = stored_settings(context.store.settings()).create_slot_timeout
     limit = timeout if timeout and is_in_recovery(conn) else None
     # Only a command that creates a slot loads the connections of workers.
@@ -137,6 +147,7 @@ def create_main_slot(
                 temporary=False,
                 snapshot="nothing",
                 failover=sub.subfailover,
+                two_phase=two_phase,
                 timeout=limit,
             )
         except ReplicationError as error:
@@ -237,11 +248,13 @@ def alter_main_slot(
 ) -> None:
     """Alter the given properties of the subscription's slot, after its walsender's end.
 
-    A publisher that cannot alter a property (0A000) cannot have the property turned on.
+    A publisher that cannot alter a property (0A000) cannot have the property turned on, and a slot
+    of it keeps an enabled ``two_phase``.
     """
     name, version = sub.subslotname, conn.server_version
-    failover = _if_known(failover, "failover", FAILOVER_SINCE, version)
-    two_phase = _if_known(two_phase, "two_phase", TWO_PHASE_SINCE, version)
+    failover = _if_known(failover, "failover", FAILOVER_SINCE, version, needed=failover)
+    enabled = sub.subtwophasestate is TwoPhaseState.ENABLED
+    two_phase = _if_known(two_phase, "two_phase", TWO_PHASE_SINCE, version, needed=enabled)
     if name is None or (failover is None and two_phase is None):
         return
     deadline = time.monotonic() + SLOT_RELEASE_SECONDS
@@ -257,8 +270,11 @@ def alter_main_slot(
     alter_slot(conn, name, failover=failover, two_phase=two_phase)
 
 
-def _if_known(value: bool | None, option: str, since: int, version: int) -> bool | None:
-    if version >= since or not value:
+def _if_known(
+    value: bool | None, option: str, since: int, version: int, *, needed: bool | None
+) -> bool | None:
+    """The value, or None for a publisher that cannot alter the property; an error if ``needed``."""
+    if version >= since or value is None or not needed:
         return value if version >= since else None
     raise FeatureNotSupported(
         f"{option} of a replication slot cannot be altered on a publisher of version {version}",

@@ -56,7 +56,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
         ("oid", "subdbid", "subowner", "srsubid", "srrelid", "subid", "relid", "datid", "datoid"),
         "oid",
     ),
-    **dict.fromkeys(("roident", "local_id", "remote_relid", "other_relid"), "oid"),
+    **dict.fromkeys(("roident", "local_id", "remote_relid", "other_relid", "transaction"), "oid"),
     **dict.fromkeys(("pid", "leader_pid", "timeline", "attempt"), "int4"),
     **dict.fromkeys(
         (
@@ -76,6 +76,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "spool_bytes",
             "spool_max_size",
             "failures",
+            "changes",
             *(conflict.column for conflict in ConflictType),
         ),
         "int8",
@@ -104,6 +105,7 @@ COLUMN_TYPES: Final[Mapping[str, str]] = {
             "last_failed_time",
             "next_attempt_time",
             "paused_since",
+            "prepared",
             "suspend_time",
         ),
         "timestamptz",

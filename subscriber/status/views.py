@@ -23,6 +23,7 @@ from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, Subscriptio
 from catalog.store_sqlite import CatalogStore
 from config.quantities import stored_spool_max_size
 from subscriber.printing import Row, moment
+from subscriber.status.prepared_xacts import PREPARED_XACTS_COLUMNS, pg_prepared_xacts
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 Workers = Sequence[LogicalRepWorker]
@@ -342,6 +343,9 @@ VIEWS: Final[dict[str, View]] = {
             "ranges_total",
         ),
         _pg_stat_progress_copy,
+    ),
+    "pg_prepared_xacts": View(
+        PREPARED_XACTS_COLUMNS, lambda store, _: pg_prepared_xacts(store, LAKE_DATABASE)
     ),
     "leaked_slots": View(
         ("slot_name", "subname", "conninfo", "reason", "sysid", "datoid"), _leaked_slots

@@ -124,7 +124,6 @@ def test_slot_name_none() -> None:
         ("{slot_name: }", "42601", "slot_name requires a parameter"),
         ("{slot_name: [a]}", "42601", "slot_name requires a name"),
         ("{slot_name: Bad}", "42602", 'replication slot name "Bad" contains invalid character'),
-        ("{two_phase: true}", "0A000", "two_phase = true is not supported yet"),
     ],
 )
 def test_refused_options(with_: str, sqlstate: str, said: str) -> None:

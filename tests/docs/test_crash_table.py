@@ -58,7 +58,11 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
         *(*failpoints.CREATE, *failpoints.DROP, *failpoints.RECOPY),
         *(*failpoints.EMPTIED, *failpoints.ACCEPT_GAP),
     }
-    everywhere = {*of_commands, *failpoints.SLICES}
+    of_two_phase = {
+        *(*failpoints.TWO_PHASE_ENABLED, *failpoints.PREPARE),
+        *(*failpoints.COMMIT_PREPARED, *failpoints.ROLLBACK_PREPARED),
+    }
+    everywhere = {*of_commands, *of_two_phase, *failpoints.SLICES}
     assert set(later) <= {
         *((place, "launcher") for place in {*of_workers, *failpoints.FINISHEDCOPY}),
         *((place, "lake server") for place in failpoints.FINISHEDCOPY),

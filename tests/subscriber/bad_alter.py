@@ -117,6 +117,18 @@ ALTER_ERRORS: Final[list[tuple[str, str, str, dict[str, Ask]]]] = [
         for value in ("off", "on")
     ),
     (
+        "A-7",
+        "55000",
+        'cannot disable "two_phase" when prepared transactions exist',
+        {
+            **altered("with_slot", "SET (two_phase = off)"),
+            "file": up(
+                "publication: [p, r], with: {enabled: false, slot_name: x, two_phase: false}",
+                name="with_slot",
+            ),
+        },
+    ),
+    (
         "A-8",
         "55000",
         "cannot enable subscription that does not have a slot name",
@@ -137,6 +149,21 @@ ALTER_ERRORS: Final[list[tuple[str, str, str, dict[str, Ask]]]] = [
             "55000",
             f"{REFRESHES} is not allowed for disabled subscriptions",
             altered("with_slot", words),
+        )
+        for words in ("SET PUBLICATION q", "ADD PUBLICATION q", "DROP PUBLICATION r")
+    ),
+    (
+        "A-10",
+        "42601",
+        "ALTER SUBSCRIPTION ... REFRESH with copy_data is not allowed when two_phase is enabled",
+        altered("enabled", "REFRESH PUBLICATION"),
+    ),
+    *(
+        (
+            "A-10",
+            "55000",
+            f"{REFRESHES} and copy_data is not allowed when two_phase is enabled",
+            altered("enabled", words),
         )
         for words in ("SET PUBLICATION q", "ADD PUBLICATION q", "DROP PUBLICATION r")
     ),

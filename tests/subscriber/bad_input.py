@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from catalog.errcodes import ConnectionFailure
+from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.load import from_stored
 from tests.subscriber.bad_alter import ALTER_ERRORS, IN_A_BLOCK, OF_NO_SLOT
@@ -19,6 +21,7 @@ from tests.subscriber.bad_create import CREATE, CREATE_ERRORS
 from tests.subscriber.twins import Around, Slot, WorkerTwin
 from tests.subscriber.ways import Ask, both, drop, sql
 from workers.publisher.interfaces import Row
+from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
 
 Arrange = Callable[[Around], object]
 
@@ -84,6 +87,19 @@ def running(world: Around) -> None:
     world.workers[:] = [[WorkerTwin(sub.oid)]]
 
 
+def two_phase_enabled(world: Around) -> None:
+    for sub in world.store.subscriptions():
+        world.store.update_subscription(sub.oid, subtwophasestate=TwoPhaseState.ENABLED)
+
+
+def has_prepared(world: Around) -> None:
+    two_phase_enabled(world)
+    sub = world.store.subscription_by_name("with_slot")
+    assert sub is not None
+    xact = PreparedXact("gid", 7, LSN(1), LSN(2), 0)
+    PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid).prepare(xact, [])
+
+
 def _unfinished(world: Around, name: str) -> None:
     """A synchronisation with a permanent slot, which the publisher does not have."""
     sub = world.store.subscription_by_name(name)
@@ -111,6 +127,13 @@ BEFORE: Final[dict[str, Arrange]] = {
         different_lists
     ),
     'cannot alter "two_phase" when logical replication worker is still running': running,
+    'cannot disable "two_phase" when prepared transactions exist': has_prepared,
+    "ALTER SUBSCRIPTION ... REFRESH with copy_data is not allowed when two_phase is enabled": (
+        two_phase_enabled
+    ),
+    "ALTER SUBSCRIPTION with refresh and copy_data is not allowed when two_phase is enabled": (
+        two_phase_enabled
+    ),
     "could not connect to publisher when attempting to drop replication slot": unreachable,
 }
 """What is done before an error, by what it says."""
@@ -178,12 +201,10 @@ WARNINGS: Final[list[tuple[str, Arrange, str, dict[str, Ask]]]] = [
 NOTHING_LIKE_IT: Final = {
     "C-6": "there are no roles; is_superuser is the one difference between owners",
     "C-15": "a table that is not there is made; its columns are checked when it is adopted",
-    "A-7": "two_phase = true is refused, so no transaction is ever prepared",
-    "A-10": "two_phase = true is refused, so that state is never e",
     "D-5": "DROP TABLE is the lake's; the apply worker's next change of it is 42P01",
 }
 NO_BLOCK: Final = "neither a command nor a file is a transaction block"
-IS_OFF: Final = "a file says what is to be: two_phase: false is so already, true is 0A000"
+IS_OFF: Final = "a file says what is to be, and two_phase: false is so already (test_alter_to_file)"
 CANNOT: Final = {
     ("C-5", "command"): NO_BLOCK,
     ("C-5", "file"): NO_BLOCK,
@@ -199,6 +220,7 @@ CANNOT: Final = {
     ("A-5", "file"): IS_OFF,
     ("A-6", "file"): IS_OFF,
     ("A-9", "file"): "up refreshes what is disabled, too",
+    ("A-10", "file"): "up refreshes: the gate looks at COMMIT PREPARED, so a copy is safe",
     ("A-11", "command"): NO_BLOCK,
     ("A-11", "file"): NO_BLOCK,
     ("A-12", "file"): "a file has the whole list",

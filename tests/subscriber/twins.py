@@ -67,6 +67,7 @@ class Slot:
     database: str = "shop"
     lost: bool = False
     temporary: bool = False
+    two_phase: bool = False
 
     def fits(self, pattern: str, name: str) -> bool:
         """Whether it is one of those that stay, for pgoutput in the connection's database."""
@@ -120,13 +121,14 @@ class PublisherTwin:
         temporary: bool,
         snapshot: str,
         failover: bool = False,
+        two_phase: bool = False,
         timeout: float | None = None,
     ) -> LSN:
         assert (temporary, snapshot) == (False, "nothing")
         self.timeouts.append(timeout)
         self.on_create_slot()
         self._check("create_slot")
-        self.slots[name] = Slot(confirmed=self.identity.xlogpos)
+        self.slots[name] = Slot(confirmed=self.identity.xlogpos, two_phase=two_phase)
         return self.identity.xlogpos
 
     def drop_slot(self, name: str, *, wait: bool = True, missing_ok: bool = False) -> None:

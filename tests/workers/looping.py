@@ -18,12 +18,15 @@ from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.name_watch import NameWatch
 from workers.apply.text_watch import TextWatch
+from workers.apply.two_phase import TwoPhase
 from workers.lake.memory.destination import MemoryDestination
 from workers.process.latch import Latch
 from workers.process.worker_process import WorkerProcess
 from workers.proto.messages import Insert, Message
+from workers.publisher.binary_columns import BinaryForms
 from workers.publisher.changing_text import TextTypes
 from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.prepared_xacts import PreparedXacts
 from workers.stream.receiver import ReceiveLimits
 from workers.stream.spool import Spool
 from workers.stream.start import Stream
@@ -106,8 +109,11 @@ class Loop:
                 NameWatch(self.world.store, lambda _: {}),
                 TextWatch(self.world.store, lambda _: self.types),
             )
+            sub = self.world.sub
+            xacts = PreparedXacts(self.process.data_dir, sub.subuuid, sub.oid)
+            two_phase = TwoPhase(worker, xacts, lambda: BinaryForms(lambda _: {}))
             LogicalRepApplyLoop(
-                self.process, worker, self.stream, self.watch, self.orphans, catalog
+                self.process, worker, self.stream, self.watch, self.orphans, catalog, two_phase
             )
             return
         applier = self.world.worker()

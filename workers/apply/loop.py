@@ -25,6 +25,7 @@ from workers.apply.handover import (
 )
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.apply.standstill import StandstillWatch
+from workers.apply.two_phase import TwoPhase
 from workers.process import failpoints
 from workers.process.retry import retries_steadily, retry_delay
 from workers.process.worker_process import WorkerProcess
@@ -93,6 +94,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
     watch: StandbyWatch,
     orphans: OrphanRemoval,
     catalog: CatalogWatch,
+    two_phase: TwoPhase,
 ) -> None:
     """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
@@ -132,6 +134,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         if _process_syncing_tables(process, applier, stream, tracker, sync_workers):
             latch.wait(NAPTIME_PER_CYCLE_SECONDS)
             continue
+        two_phase.restart_when_ready()
         catalog.turn(applier)
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
@@ -145,7 +148,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.work_mem = settings.apply_work_mem
         applier.default_on_error = settings.default_on_error
         process.link.report(applying_commit_time=batch.first_commit_time)
-        applier.apply_batch(batch)
+        two_phase.apply_batch(batch, settings.batch_max_bytes)
         process.link.report(applying_commit_time=0)
         applier.writer.when_stored(partial(_note_durable, process, stream, batch.last_end))
         applier.writer.maintain_changed_tables(applier.rels.values())

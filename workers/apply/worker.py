@@ -39,6 +39,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, error_context
 from catalog.pg_lsn import LSN
@@ -52,14 +53,21 @@ from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.progress import remember_flush, report_feedback, stored_origin
 from workers.apply.publisher_link import catalog_watch, connected_publisher, table_checks
 from workers.apply.reload import reread_subscription
+from workers.apply.two_phase import TwoPhase, asks_two_phase, enable_two_phase
 from workers.lake.destination import Destination
 from workers.process.worker_process import WorkerProcess
-from workers.publisher.binary_columns import BinaryForms, RestartAsText, stream_forms
+from workers.publisher.binary_columns import (
+    BinaryForms,
+    RestartAsText,
+    any_forms,
+    stream_forms,
+)
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.identify import identify_publisher
 from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.same_server import start_position
 from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.prepared_xacts import PreparedXacts
 from workers.stream.start import start_stream, starting_on_slot
 from workers.tables.leaked_branches import drop_leaked_branches
 from workers.tables.maintenance.expired_files import FileRemoval
@@ -155,7 +163,11 @@ def _stream(
 ) -> None:
     """Start replication at the origin, and run the loop."""
     store, link = process.store, process.link
-    start = start_position(stored_origin(store, sub), store.rels(sub.oid))
+    origin, rels = stored_origin(store, sub), store.rels(sub.oid)
+    start = start_position(origin, rels)
+    xacts = PreparedXacts(process.data_dir, sub.subuuid, sub.oid)
+    xacts.sweep(origin)
+    enables = asks_two_phase(sub, rels, conn.server_version)
     with (
         error_context(f'starting replication on slot "{slot}"'),
         starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
@@ -171,9 +183,12 @@ def _stream(
             report=lambda stats: report_feedback(link, stats),
             remember_flush=lambda lsn: remember_flush(store, sub.oid, lsn, watch),
             binary=binary is not None,
+            two_phase=enables,
         )
     try:
         log_streaming(sub)
+        if enables:
+            sub = enable_two_phase(store, sub)
         # A dead worker had decided all transactions that it confirmed, and dropped the changes of
         # tables that were being copied. So no sync worker may be told to stop before that position.
         known = store.subscription(sub.oid) or sub
@@ -183,9 +198,10 @@ def _stream(
         applier.known_fault = KnownFault(store, sub.oid)
         applier.known_fault.passed(decided_lsn)
         process.applying = True
-        LogicalRepApplyLoop(
-            process, applier, stream, watch, orphans, catalog_watch(process, sub, conn)
-        )
+        forms = partial(any_forms, conn, sub, process.interrupted)
+        two_phase = TwoPhase(applier, xacts, forms, server_version=conn.server_version)
+        catalog = catalog_watch(process, sub, conn)
+        LogicalRepApplyLoop(process, applier, stream, watch, orphans, catalog, two_phase)
     except ReplicationError as error:
         if error is stream.receiver.error and _may_be_binary_format_error(error, binary):
             raise RestartAsText(error.primary) from error

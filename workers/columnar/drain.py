@@ -20,7 +20,8 @@ each Commit the kernel notes the end of the record and the fields of the message
 Prepare, Commit Prepared and Rollback Prepared are noted like a Commit, because a batch may end
 there. A publisher that enabled two-phase commit after a PREPARE sends the prepared transaction
 again, before the COMMIT PREPARED. The end of the PREPARE then lies behind transactions that came
-earlier. Positions never go back, so the kernel notes the end of the transaction before instead.
+earlier. Positions never go back, so the kernel notes the end of the transaction before instead, or
+the position at which the stream began.
 
     run → IDLE             no bytes are left; wait for the socket
     run → MORE             the time budget or the table of commits is used up; call again
@@ -113,16 +114,19 @@ class DrainResult:
 class Drain:
     """Drains one connection in COPY_BOTH state; ``conn_ptr`` is its ``PGconn *``.
 
-    ``longest_nap`` is in nanoseconds. The caller owns the connection, and no further thread uses
-    the connection during ``run``.
+    ``longest_nap`` is in nanoseconds. The stream begins at ``start``. The caller owns the
+    connection, and no further thread uses the connection during ``run``.
     """
 
-    def __init__(self, conn_ptr: int, *, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS) -> None:
+    def __init__(
+        self, conn_ptr: int, *, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS, start: int = 0
+    ) -> None:
         libpq.register_symbols()
         self._conn = conn_ptr
         self._longest_nap = longest_nap
         self._state = np.zeros(_CELLS, np.int64)
         self._state[_NAP] = DRAIN_FIRST_NAP_NANOSECONDS
+        self._state[_LAST_END] = start
         self._commits = np.empty((DRAIN_COMMITS, 5), np.int64)
         self._scratch = np.zeros(_SCRATCH, np.uint8)
         self._words = np.zeros(3, np.int64)

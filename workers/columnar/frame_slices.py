@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
-from workers.columnar.frame import Frame, frame_part, record_end
+from workers.columnar.frame import Frame, OpenTransaction, frame_part, record_end
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import Bytes, readonly
 
@@ -29,16 +29,20 @@ def frame_slices(
     end: int,
     most_bytes: int,
     give_back: Callable[[int, int], None] | None = None,
+    inside: OpenTransaction | None = None,
 ) -> Iterator[Frame]:
     """Frame the records in ``buf[start:end]`` slice by slice, with the errors of ``frame``.
+
+    ``inside`` is for records between the first and the last of a transaction.
 
     A slice takes at most ``most_bytes`` of memory, but has one record at least. Its records count,
     and ``SLICE_CHANGE_BYTES`` for every change.
     """
-    opened, view = None, readonly(buf)
+    opened, view = inside, readonly(buf)
     while start < end:
         stop = int(_slice_end(view, start, end, most_bytes, SLICE_CHANGES, SLICE_CHANGE_BYTES))
-        framed = frame_part(buf, start, stop, give_back, opened, is_last=stop == end)
+        is_last = inside is None and stop == end
+        framed = frame_part(buf, start, stop, give_back, opened, is_last=is_last)
         opened, start = framed.opened, stop
         yield framed
         del framed  # the slice must not stay in memory beside the next slice

@@ -62,6 +62,27 @@ BACKGROUND: Final = ("apply.background_begun", "apply.background_synced")
 ``apply.origin_advanced`` of ``APPLY`` comes afterwards, in the thread too.
 """
 
+TWO_PHASE_ENABLED: Final = ("apply.two_phase_asked", "apply.two_phase_stored")
+"""Around ``subtwophasestate`` e: the slot has the property before the catalog says so."""
+
+PREPARE: Final = ("apply.before_prepare", "apply.prepared")
+"""Around the durable file of a prepared transaction."""
+
+COMMIT_PREPARED: Final = (
+    "apply.before_commit_prepared",
+    "apply.commit_prepared_noted",
+    "apply.prepared_committed",
+    "apply.finished_stored",
+    "apply.prepared_removed",
+)
+"""COMMIT PREPARED: the file is renamed; the lake has the rows; ``finished``; the file is gone.
+
+The places of ``APPLY`` lie between the second and the third.
+"""
+
+ROLLBACK_PREPARED: Final = ("apply.before_rollback_prepared", "apply.rolled_back_prepared")
+"""Around the removal of the file of a transaction that was rolled back."""
+
 FENCE: Final = ("apply.before_fence", "apply.fenced")
 """Reached by the successor of a worker that died while publishing."""
 

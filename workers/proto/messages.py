@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from catalog.pg_lsn import LSN
+
+PG_EPOCH_US: Final = 946_684_800_000_000
+"""2000-01-01 UTC in microseconds since 1970."""
 
 
 class LogicalRepMsgType(IntEnum):

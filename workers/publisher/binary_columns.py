@@ -151,6 +151,13 @@ def stream_forms(
     return BinaryForms(ask, binary_required=False)
 
 
+def any_forms(
+    conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
+) -> BinaryForms:
+    """The forms of values that were received in binary form, whatever the stream's form is now."""
+    return BinaryForms(partial(_ask, sub, conn, interrupted))
+
+
 def catchup_forms(
     conn: WalReceiverConn, sub: Subscription, interrupted: Callable[[], bool]
 ) -> BinaryForms | None:

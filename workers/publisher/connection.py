@@ -247,6 +247,7 @@ class WalReceiverConn:
         temporary: bool,
         snapshot: str,
         failover: bool = False,
+        two_phase: bool = False,
         timeout: float | None = None,
     ) -> LSN:
         """Run CREATE_REPLICATION_SLOT with pgoutput; return the consistent point.
@@ -256,7 +257,8 @@ class WalReceiverConn:
         raises 55000 after ``timeout`` seconds, and leaves no slot behind. SIGTERM and Ctrl-C leave
         none either.
         """
-        options = ["FAILOVER"] if failover else []  # a server that is too old refuses the option
+        given = {"TWO_PHASE": two_phase, "FAILOVER": failover}
+        options = [name for name, value in given.items() if value]  # a server may be too old
         if self.server_version >= 15:
             options.append(f"SNAPSHOT '{snapshot}'")
             tail = f"({', '.join(options)})"

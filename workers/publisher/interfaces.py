@@ -59,6 +59,7 @@ class ReplicationConn(IdentityConn, Protocol):
         temporary: bool,
         snapshot: str,
         failover: bool = False,
+        two_phase: bool = False,
         timeout: float | None = None,
     ) -> LSN:
         """Run CREATE_REPLICATION_SLOT. Returns the slot's consistent point."""

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catalog.pg_lsn import LSN
+from workers.proto.messages import PG_EPOCH_US
 
 _BEGIN_RECORD: Final = struct.Struct(">4x x 8x 8x I")  # the record's length, then the message
-
-PG_EPOCH_US: Final = 946_684_800_000_000
-"""2000-01-01 UTC in microseconds since 1970."""
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]

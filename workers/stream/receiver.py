@@ -41,8 +41,8 @@ from config.limits import (
 from config.quantities import format_memory, pretty_size
 from workers.columnar.drain import Drain, DrainResult, DrainStatus
 from workers.proto.encode import standby_status_update
+from workers.proto.messages import PG_EPOCH_US
 from workers.publisher.connection import WalReceiverConn
-from workers.stream.batch import PG_EPOCH_US
 from workers.stream.flush_position import FlushPositions, Positions
 from workers.stream.spool import Spool
 
@@ -84,7 +84,8 @@ class ReceiveStats:
 class Receiver(threading.Thread):
     """Owns ``conn`` while running; the main thread uses only the methods below.
 
-    ``keys`` identify the stream in a log line, for example ``subid=16384 slot=sales``.
+    ``keys`` identify the stream in a log line, for example ``subid=16384 slot=sales``. The stream
+    begins at ``start``.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Receiver(threading.Thread):
         limits: ReceiveLimits,
         *,
         keys: str,
+        start: LSN = InvalidXLogRecPtr,
         wake_main: Callable[[], None],
         report: Callable[[ReceiveStats], None],
         remember_flush: Callable[[LSN], None],
@@ -111,7 +113,7 @@ class Receiver(threading.Thread):
         longest_nap = (
             DRAIN_LONGEST_NAP_NANOSECONDS if conn.is_near() else DRAIN_FIRST_NAP_NANOSECONDS
         )
-        self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap)
+        self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap, start=start)
         self._lock = threading.Lock()
         self._positions = FlushPositions()
         self._reported = Positions(InvalidXLogRecPtr, InvalidXLogRecPtr)

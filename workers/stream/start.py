@@ -61,9 +61,11 @@ class Stream:
 
 
 def start_options(
-    sub: Subscription, server_version: int, *, binary: bool = False
+    sub: Subscription, server_version: int, *, binary: bool = False, two_phase: bool = False
 ) -> dict[str, str]:
     """START_REPLICATION's options, in the order of PostgreSQL's subscriber.
+
+    ``two_phase`` turns the slot's property on, for good; without ``two_phase`` the property stays.
 
     ``streaming`` is left out for every subscription: it runs as off. Publishers before 14 do not
     know the option ``binary``; their values arrive as text, as in PostgreSQL.
@@ -75,6 +77,8 @@ def start_options(
     else:
         proto = "2" if server_version == 14 else "1"
     options = {"proto_version": proto}
+    if two_phase:
+        options["two_phase"] = "on"
     if server_version >= 16 and sub.suborigin != "any":
         options["origin"] = sub.suborigin
     options["publication_names"] = ",".join(escape_identifier(name) for name in sub.subpublications)
@@ -95,10 +99,12 @@ def start_stream(
     report: Callable[[ReceiveStats], None],
     remember_flush: Callable[[LSN], None],
     binary: bool,
+    two_phase: bool = False,
 ) -> Stream:
     """Run START_REPLICATION and start the receive thread."""
     wal_sender_timeout = parse_duration(conn.exec("SHOW wal_sender_timeout")[0][0] or "60s")
-    conn.start_streaming(slot, start, start_options(sub, conn.server_version, binary=binary))
+    options = start_options(sub, conn.server_version, binary=binary, two_phase=two_phase)
+    conn.start_streaming(slot, start, options)
     spool = Spool(
         spool_dir, memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
     )
@@ -107,6 +113,7 @@ def start_stream(
         spool,
         _limits(settings, wal_sender_timeout),
         keys=f"subid={sub.oid} slot={slot}",
+        start=start,
         wake_main=wake_main,
         report=report,
         remember_flush=remember_flush,

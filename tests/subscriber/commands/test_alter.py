@@ -20,7 +20,7 @@ from catalog.errcodes import (
 )
 from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Stream, SubCreate, Subscription
+from catalog.pg_subscription import Stream, SubCreate, Subscription, TwoPhaseState
 from catalog.pg_subscription_rel import KEY_UNSURE
 from subscriber.commands import alter, leaked_slots
 from subscriber.commands.alter import (
@@ -323,6 +323,14 @@ def test_failover_on_an_older_publisher(world: Around) -> None:
     with pytest.raises(ReplicationError, match="cannot be altered on a publisher") as caught:
         alter_options("mysub", {"failover": True}, world.context)
     assert (caught.value.code, row(world).subfailover) == ("0A000", False)
+
+
+def test_two_phase_is_turned_on_without_the_publisher(world: Around) -> None:
+    """The worker asks for it, once every table is ready."""
+    alter_enabled("mysub", False, world.context)
+    world.publisher.fail["connect"] = ConnectionFailure("could not connect to the publisher")
+    alter_options("mysub", {"two_phase": True}, world.context)
+    assert row(world).subtwophasestate is TwoPhaseState.PENDING
 
 
 def test_two_phase_while_a_worker_lingers(world: Around) -> None:

@@ -26,8 +26,10 @@ BARE = replace(OFF, subslotname=None)
 PREPARES = replace(ON, subtwophasestate=TwoPhaseState.ENABLED)
 
 
-def change(sub: Subscription, *, running: bool = False, **options: Any) -> Any:
-    return options_change(sub, options, running=lambda: running)
+def change(
+    sub: Subscription, *, running: bool = False, prepared: bool = False, **options: Any
+) -> Any:
+    return options_change(sub, options, running=lambda: running, prepared=lambda: prepared)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +52,7 @@ def change(sub: Subscription, *, running: bool = False, **options: Any) -> Any:
         (OFF, {"two_phase": False}, True, "55000", "worker is still running"),
         (OFF, {"two_phase": True}, True, "55000", "worker is still running"),
         (BARE, {"two_phase": True}, True, "55000", "worker is still running"),
-        # what is not built, after what PostgreSQL would say
         (BARE, {"two_phase": True, "failover": True}, False, "55000", '"failover" for a sub'),
-        (OFF, {"two_phase": True}, False, "0A000", "two_phase = true is not supported yet"),
-        (BARE, {"two_phase": True}, False, "0A000", "two_phase = true is not supported yet"),
         # A-15
         (ON, {"create_slot": False}, False, "42601", 'subscription parameter: "create_slot"'),
         (ON, {"connect": False}, False, "42601", 'subscription parameter: "connect"'),
@@ -82,6 +81,25 @@ def test_options_of_the_slot() -> None:
     found = change(OFF, two_phase=False)
     assert found.columns == {"subtwophasestate": TwoPhaseState.DISABLED}
     assert (found.failover, found.two_phase, found.concerns_slot) == (None, False, True)
+
+
+@pytest.mark.parametrize("sub", [OFF, BARE], ids=["with slot", "without slot"])
+def test_two_phase_is_pending_at_first(sub: Subscription) -> None:
+    """The worker turns on the slot's property, once every table is ready."""
+    found = change(sub, two_phase=True, prepared=True)
+    assert found.columns == {"subtwophasestate": TwoPhaseState.PENDING}
+    assert (found.two_phase, found.concerns_slot, found.needs_rest) == (None, False, True)
+
+
+@pytest.mark.parametrize("state", [TwoPhaseState.PENDING, TwoPhaseState.ENABLED])
+def test_two_phase_stays_while_transactions_are_prepared(state: TwoPhaseState) -> None:
+    """A-7"""
+    sub = replace(OFF, subtwophasestate=state)
+    with pytest.raises(ReplicationError, match="when prepared transactions exist") as caught:
+        change(sub, two_phase=False, prepared=True)
+    assert caught.value.code == "55000"
+    assert change(sub, two_phase=False).two_phase is False
+    assert change(OFF, two_phase=False, prepared=True).two_phase is False
 
 
 def test_publications_are_set_added_and_dropped() -> None:

@@ -138,6 +138,22 @@ def test_what_cannot_change(world: Around, keys: dict[str, Any]) -> None:
     assert row(world) == before
 
 
+def test_two_phase_follows_the_file_if_written_there(world: Around) -> None:
+    with pytest.raises(ObjectNotInPrerequisiteState, match='"two_phase" for enabled'):
+        bring_in_line(row(world), statement(with_={"two_phase": True}), world.context)
+    asked = statement(with_={"two_phase": True, "enabled": False})
+    assert bring_in_line(row(world), asked, world.context).subtwophasestate == "p"
+    assert not row(world).subenabled
+    assert world.publisher.altered == []
+    silent = statement(with_={"enabled": False})
+    assert bring_in_line(row(world), silent, world.context).subtwophasestate == "p"
+    world.store.update_subscription(row(world).oid, subtwophasestate="e")
+    assert bring_in_line(row(world), asked, world.context).subtwophasestate == "e"
+    off = statement(with_={"two_phase": False, "enabled": False})
+    assert bring_in_line(row(world), off, world.context).subtwophasestate == "d"
+    assert world.publisher.altered == ["ALTER_REPLICATION_SLOT mysub ( TWO_PHASE false )"]
+
+
 def test_failover_of_a_subscription_that_the_file_disables(world: Around) -> None:
     with pytest.raises(ObjectNotInPrerequisiteState, match='"failover" for enabled'):
         bring_in_line(row(world), statement(with_={"failover": True}), world.context)

@@ -19,6 +19,7 @@ from catalog.errcodes import (
     SyntaxErrorOrAccess,
     UndefinedObject,
 )
+from catalog.pg_lsn import LSN
 from catalog.pg_subscription import SubCreate
 from catalog.pg_subscription_rel import SubRelState
 from subscriber.commands import create_drop
@@ -37,6 +38,7 @@ from tests.subscriber.twins import (
     statement,
 )
 from workers.lake.table import LakeIdent
+from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
 
 
 def test_create_with_copy(world: Around) -> None:
@@ -342,3 +344,45 @@ def test_enable_and_disable(world: Around) -> None:
     for command in (enable_subscription, disable_subscription):
         with pytest.raises(UndefinedObject):
             command("nobody", world.context)
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "state", "at_once"),
+    [
+        (18, {}, "p", False),
+        (18, {"copy_data": False}, "e", True),
+        (16, {"copy_data": False}, "e", True),
+        (18, {"copy_data": False, "failover": True}, "p", False),
+    ],
+)
+def test_two_phase_of_a_new_slot(
+    world: Around, version: int, options: dict[str, bool], state: str, at_once: bool
+) -> None:
+    """Enabled at once where every table is ready at once; else pending."""
+    world.publisher.server_version = version
+    stmt = statement(with_={"two_phase": True, **options})
+    assert create_subscription(stmt, world.context).subtwophasestate == state
+    assert world.publisher.slots["mysub"].two_phase is at_once
+
+
+@pytest.mark.parametrize(("version", "can"), [(14, False), (15, True)])
+def test_a_publisher_of_14_makes_no_slot_with_two_phase(
+    world: Around, version: int, can: bool
+) -> None:
+    sub = create_drop.new_row(statement(with_={"two_phase": True}))
+    world.publisher.server_version = version
+    assert create_drop._can_enable_two_phase(sub, world.publisher) is can
+
+
+def test_two_phase_without_any_table_is_pending(world: Around) -> None:
+    world.publisher.tables.clear()
+    stmt = statement(with_={"two_phase": True, "copy_data": False})
+    assert create_subscription(stmt, world.context).subtwophasestate == "p"
+
+
+def test_drop_removes_what_was_prepared(world: Around) -> None:
+    sub = create_subscription(statement(), world.context)
+    xacts = PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid)
+    xacts.prepare(PreparedXact("gid", 7, LSN(1), LSN(2), 0), [])
+    drop_subscription("mysub", world.context)
+    assert not xacts.folder.exists()

@@ -18,16 +18,20 @@ from catalog.pg_subscription import (
     SubCreate,
     Subscription,
     SyncSlot,
+    TwoPhaseState,
 )
+from subscriber.commands.alter import alter_options
 from subscriber.commands.create_drop import (
     create_subscription,
     drop_subscription,
     enable_subscription,
 )
 from subscriber.commands.leaked_slots import retry_leaked_slots
+from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import refresh_publication
 from tests.subscriber.commands.left_slots import made_permanent, permanent
 from tests.subscriber.twins import Around, PublisherTwin, Slot, nothing_is_left, statement
+from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
 
 
 def test_slot_made_before(world: Around) -> None:
@@ -210,3 +214,36 @@ def test_a_slot_that_was_given_up_leaves_nothing_behind(world: Around) -> None:
         create_subscription(statement(), world.context)
     assert caught.value.hint == "pg_log_standby_snapshot()"
     nothing_is_left(world)
+
+
+def test_two_phase_that_an_older_publisher_cannot_turn_off(world: Around) -> None:
+    """The slot would go on to send prepared transactions."""
+    sub = create_subscription(statement(with_={"enabled": False}), world.context)
+    enabled = TwoPhaseState.ENABLED
+    world.store.update_subscription(sub.oid, subtwophasestate=enabled)
+    world.publisher.server_version = 17
+    with pytest.raises(ReplicationError, match="two_phase of a replication slot") as caught:
+        alter_options("mysub", {"two_phase": False}, world.context)
+    found = world.store.subscription(sub.oid)
+    assert found is not None
+    assert (caught.value.code, found.subtwophasestate) == ("0A000", enabled)
+    world.publisher.server_version = 18
+    alter_options("mysub", {"two_phase": False}, world.context)
+    assert world.publisher.altered == ["ALTER_REPLICATION_SLOT mysub ( TWO_PHASE false )"]
+
+
+@pytest.mark.parametrize(("failover", "state"), [(False, "e"), (True, "p")])
+def test_a_slot_that_is_made_anew_has_two_phase_too(
+    world: Around, failover: bool, state: str
+) -> None:
+    """But not beside failover, which no publisher makes: the worker turns it on."""
+    sub = create_subscription(statement(with_={"failover": failover}), world.context)
+    sub = world.store.update_subscription(sub.oid, subtwophasestate=TwoPhaseState.ENABLED)
+    xacts = PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid)
+    xacts.prepare(PreparedXact("gid", 7, LSN(1), LSN(2), 0), [])
+    renew_slot(sub, world.publisher, world.context)
+    found = world.store.subscription(sub.oid)
+    assert found is not None
+    assert found.subtwophasestate == state
+    assert world.publisher.slots["mysub"].two_phase is not failover
+    assert not xacts.folder.exists()

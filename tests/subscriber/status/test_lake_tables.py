@@ -33,6 +33,7 @@ from subscriber.status.lake_tables import (
 from subscriber.status.views import VIEWS
 from workers.lake.sql.status_tables import StatusTable
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
+from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
 
 URL = "sc://nowhere"
 
@@ -69,6 +70,8 @@ def store(tmp_path: Path) -> Iterator[CatalogStore]:
     store.put_last_error(LastError(sub.oid, 0, 1_763_000_000_000_000, "55000", "it stopped"))
     store.put_leaked_branch(LeakedBranch("public", "a", "u", "gone", 1, "no route"))
     store.put_leaked_slot(LeakedSlot("left", "host=db", "gone", None, "in use"))
+    xact = PreparedXact("gid", 2**31, LSN(7), LSN(8), 1_000_000, 2**40)
+    PreparedXacts(tmp_path, "u", sub.oid).prepare(xact, [])
     yield store
     store.close()
 

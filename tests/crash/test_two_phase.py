@@ -1,0 +1,221 @@
+"""Deaths around PREPARE, COMMIT PREPARED, ROLLBACK PREPARED, and before two-phase is enabled.
+
+A round prepares two transactions, commits one and rolls the other back, beside ordinary
+transactions. Somebody dies at one place of the round. Afterwards the rows equal the publisher's and
+nothing is prepared; no reader has seen a prepared row before. The rounds of enabling make a
+subscription each, because two-phase commit is enabled once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.crash.cases import (
+    ITSELF,
+    LAKE_SERVER,
+    LAUNCHER,
+    VERSIONS,
+    Case,
+    Findings,
+    Way,
+    assert_right,
+    cases_of,
+    each,
+)
+from tests.crash.family import Family, wait_confirmed
+from tests.crash.kill_rounds import PATIENCE
+from tests.fix_publisher import Database, new_database, requested_publisher
+from tests.waiting import wait_until
+from workers.process.failpoints import (
+    COMMIT_PREPARED,
+    PREPARE,
+    ROLLBACK_PREPARED,
+    TWO_PHASE_ENABLED,
+)
+
+PLACES: Final = (*TWO_PHASE_ENABLED, *PREPARE, *COMMIT_PREPARED, *ROLLBACK_PREPARED)
+TABLES: Final = ("log", "keyed")
+SCHEMA: Final = (
+    "CREATE TABLE {s}.log (id int, v text)",
+    "CREATE TABLE {s}.keyed (id int PRIMARY KEY, v text)",
+    "INSERT INTO {s}.keyed VALUES (-1, 'at first')",
+    "CREATE PUBLICATION {s} FOR TABLES IN SCHEMA {s}",
+)
+
+
+@dataclass(kw_only=True)
+class TwoPhaseRounds(Findings):
+    """Plays all rounds; the rows are compared after each."""
+
+    family: Family
+    database: Database
+    name: str
+    number: int = 0
+    sub: str = ""
+
+    def play(self, ways: Iterable[Way]) -> None:
+        """An error is blamed on what was not reached."""
+        cases = cases_of(PLACES, *ways)
+        try:
+            self.database.run(f"CREATE SCHEMA {self.name}")
+            self.database.run(*(each.format(s=self.name) for each in SCHEMA))
+            for way in ways:
+                for place in TWO_PHASE_ENABLED:
+                    self._enable(way, place)
+                for place in (*PREPARE, *COMMIT_PREPARED, *ROLLBACK_PREPARED):
+                    self._round(way, place)
+        except Exception as error:
+            open_cases = [case for case in cases if case not in self.reached]
+            self.blame(open_cases or cases, f"{type(error).__name__}: {error}")
+        finally:
+            self.family.failpoints.clear()
+
+    def _enable(self, way: Way, place: str) -> None:
+        """A new subscription; what is prepared before, during and after is committed at its end."""
+        self._leave()
+        self.number += 1
+        self.sub = f"{self.name}_{self.number}"
+        self.family.failpoints.arm(place, action=self._action(way))
+        self.family.create(self.sub, self.database.dsn, [self.name], two_phase=True)
+        self._die(way, place)
+        wait_until(lambda: self._state() == "e", PATIENCE, self.family.log_tail)
+        self._prepare()
+        self._await_prepared(2)
+        self._end()
+        self._compare((*way, place))
+
+    def _round(self, way: Way, place: str) -> None:
+        self.number += 1
+        if place in PREPARE:
+            self.family.failpoints.arm(place, action=self._action(way))
+            self._prepare()
+            self._die(way, place)
+            self._await_prepared(2)
+            self._end()
+        else:
+            self._prepare()
+            self._await_prepared(2)
+            self.family.failpoints.arm(place, action=self._action(way))
+            before = self._ours()
+            self._end()
+            self._die(way, place, before if place == "apply.before_commit_prepared" else None)
+        self._compare((*way, place))
+
+    def _action(self, way: Way) -> str:
+        victim, action = way
+        return action if victim == "itself" else ""
+
+    def _die(self, way: Way, place: str, unseen: Any = None) -> None:
+        failpoints, victim = self.family.failpoints, way[0]
+        failpoints.wait_held(place, PATIENCE, self.family.log_tail)
+        if unseen is not None and victim != "itself" and self._ours() != unseen:
+            self.blame([(*way, place)], "a prepared row was seen before COMMIT PREPARED")
+        if victim == "launcher":
+            self.family.kill_launcher()
+            self.family.start()
+        elif victim == "lake server":
+            self.family.kill_lake_server()
+        failpoints.release(place)
+        self.reached.add((*way, place))
+
+    def _prepare(self) -> None:
+        first, log, keyed = self.number * 10, f"{self.name}.log", f"{self.name}.keyed"
+        self.database.execute(
+            f"BEGIN; INSERT INTO {log} VALUES ({first}, 'prepared');"
+            f"INSERT INTO {keyed} SELECT n, 'p' FROM generate_series({first}, {first + 4}) n;"
+            f"UPDATE {keyed} SET v = v || '.' WHERE id = -1;"
+            f"PREPARE TRANSACTION '{self.name} a'"
+        )
+        self.database.run(f"INSERT INTO {log} VALUES ({first + 1}, 'between')")
+        self.database.execute(
+            f"BEGIN; INSERT INTO {keyed} VALUES ({first + 5}, 'never');"
+            f"PREPARE TRANSACTION '{self.name} b'"
+        )
+
+    def _end(self) -> None:
+        first, log = self.number * 10, f"{self.name}.log"
+        self.database.run(
+            f"INSERT INTO {log} VALUES ({first + 2}, 'before')",
+            f"COMMIT PREPARED '{self.name} a'",
+            f"ROLLBACK PREPARED '{self.name} b'",
+            f"INSERT INTO {log} VALUES ({first + 3}, 'after')",
+        )
+
+    def _await_prepared(self, number: int) -> None:
+        def prepared() -> bool:
+            return len(self.family.pgsub.status("pg_prepared_xacts")) == number
+
+        wait_until(prepared, PATIENCE, self.family.log_tail)
+
+    def _state(self) -> str:
+        rows = self.family.pgsub.status("pg_subscription")
+        return next(str(row["subtwophasestate"]) for row in rows if row["subname"] == self.sub)
+
+    def _compare(self, case: Case) -> None:
+        wait_confirmed(self.family, self.database, self.sub)
+        ours = self._ours()
+        for table in TABLES:
+            rows = Counter(self.database.execute(f"SELECT id, v FROM {self.name}.{table}"))
+            lost, extra = rows - ours[table], ours[table] - rows
+            if lost or extra:
+                self.blame([case], f"{table}: lost {lost.total()}, more {extra.total()}")
+        left = self.family.pgsub.status("pg_prepared_xacts")
+        if left:
+            self.blame([case], f"left prepared: {[row['gid'] for row in left]}")
+
+    def _ours(self) -> dict[str, Counter[Any]]:
+        rows = self.family.pgsub.rows
+        return {table: Counter(rows(self.name, table, ["id", "v"])) for table in TABLES}
+
+    def _leave(self) -> None:
+        if self.sub in self.family.subscriptions:
+            self.family.drop(self.sub)
+            self.family.forget_tables(self.name)
+
+
+def _played(
+    request: pytest.FixtureRequest, family: Family, name: str, ways: Iterable[Way]
+) -> Iterator[TwoPhaseRounds]:
+    database = new_database(requested_publisher(request), name)
+    made = TwoPhaseRounds(family=family, database=database, name=name)
+    made.play(tuple(ways))
+    yield made
+    made._leave()
+    for (gid,) in database.execute(
+        "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+    ):
+        database.run(f"ROLLBACK PREPARED '{gid}'")
+    database.drop()
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def with_the_lake_server(
+    request: pytest.FixtureRequest, family: Family
+) -> Iterator[TwoPhaseRounds]:
+    """First the worker dies by itself, then the lake server does."""
+    yield from _played(request, family, "two_phase_lake", (*ITSELF, LAKE_SERVER))
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def with_the_launcher(
+    request: pytest.FixtureRequest, family_on_a_remote_lake: Family
+) -> Iterator[TwoPhaseRounds]:
+    """The lake server lives on."""
+    yield from _played(request, family_on_a_remote_lake, "two_phase_launcher", (LAUNCHER,))
+
+
+@each(cases_of(PLACES, *ITSELF, LAKE_SERVER))
+def test_no_row_is_lost_doubled_or_seen_early(
+    with_the_lake_server: TwoPhaseRounds, case: Case
+) -> None:
+    assert_right(with_the_lake_server, case)
+
+
+@each(cases_of(PLACES, LAUNCHER))
+def test_nor_by_a_launcher_s_death(with_the_launcher: TwoPhaseRounds, case: Case) -> None:
+    assert_right(with_the_launcher, case)
