@@ -45,7 +45,7 @@ class SyncSlot(StrEnum):
 
 
 class Stream(StrEnum):
-    """``substream``; stored and displayed, but every value works as ``off``."""
+    """``substream``; ``parallel`` is stored and displayed, and works as ``on``."""
 
     OFF = "f"
     ON = "t"

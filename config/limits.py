@@ -206,7 +206,7 @@ SENDER_TIMEOUT_SECONDS: Final = 60.0
 SENDER_TIMEOUT_CONFIRMATIONS: Final = 3
 """Confirmations of a paused receiver in one ``wal_sender_timeout``: two may be late."""
 SEGMENT_FIRST_BYTES: Final = 1 * _MB
-"""A segment's first buffer; the buffer doubles from there."""
+"""A segment's first buffer; the buffer doubles. A larger streamed transaction is not copied."""
 SEGMENT_SCRATCH_BYTES: Final = 4 * _MB
 """Received bytes of a segment on disk before the next write."""
 INDEX_READ_TRANSACTIONS: Final = 65_536

@@ -82,7 +82,10 @@ class WithOptions(BaseModel):
         Stream,
         BeforeValidator(_option),
         WithJsonSchema({"enum": ["on", "off", "parallel", True, False]}),
-    ] = Field(Stream.PARALLEL, description="kept and shown; runs as off")
+    ] = Field(
+        Stream.PARALLEL,
+        description="on: large transactions arrive while they run; parallel works as on",
+    )
     two_phase: Boolean = Field(
         False, description="prepared transactions are sent at PREPARE (15 or later)"
     )

@@ -238,6 +238,7 @@ def test_the_protocol_is_the_newest_that_it_speaks(each_database: Database) -> N
     spoken = {14: "2", 15: "3"}.get(version(each_database), "4")
     assert start_options(sub, version(each_database)) == {
         "proto_version": spoken,
+        "streaming": "on",
         "publication_names": '"pub"',
     }
     each_database.run("CREATE PUBLICATION pub")

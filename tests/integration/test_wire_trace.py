@@ -11,6 +11,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,9 @@ def heard(
     )
     trace = WireTrace()
     with Proxy(database, trace) as proxy:
-        pgsub.create("mysub", proxy.conninfo, ["mypub"], tables=tables, sync_slot=sync_slot)
+        # As the subscriber that was heard, whose default is off.
+        words: dict[str, Any] = {"tables": tables, "sync_slot": sync_slot, "streaming": "off"}
+        pgsub.create("mysub", proxy.conninfo, ["mypub"], **words)
         try:
             pgsub.wait("mysub", lsn=database.lsn())
             wait_until(

@@ -166,7 +166,7 @@ def _note_durable(process: WorkerProcess, stream: Stream, end_lsn: LSN) -> None:
 
 def _is_enough(process: WorkerProcess, stream: Stream) -> bool:
     """True if a whole batch waits, or if the worker has to do more than wait for a batch."""
-    waiting = sum(stream.spool.size()) >= process.settings.batch_max_bytes
+    waiting = stream.spool.waiting() >= process.settings.batch_max_bytes
     return waiting or process.interrupted() or process.link.catalog_change() is not None
 
 

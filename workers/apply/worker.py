@@ -44,7 +44,6 @@ from functools import partial
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, error_context
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
 from config.limits import SLOT_POLL_SECONDS
 from workers.apply.apply_batch import Applier
@@ -186,7 +185,6 @@ def _stream(
             two_phase=enables,
         )
     try:
-        log_streaming(sub)
         if enables:
             sub = enable_two_phase(store, sub)
         # A dead worker had decided all transactions that it confirmed, and dropped the changes of
@@ -249,14 +247,3 @@ def _writer(
         maintenance=maintenance,
         wake=process.link.latch.set,
     )
-
-
-def log_streaming(sub: Subscription) -> None:
-    """Log once per worker that ``streaming`` has no effect yet and is left out of the options."""
-    if sub.substream is not Streaming.OFF:
-        log.info(
-            "action=streaming_off subid=%d streaming = %s runs as off: a transaction is received "
-            "when it commits",
-            sub.oid,
-            sub.substream.name.lower(),
-        )

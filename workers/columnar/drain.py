@@ -23,17 +23,25 @@ again, before the COMMIT PREPARED. The end of the PREPARE then lies behind trans
 earlier. Positions never go back, so the kernel notes the end of the transaction before instead, or
 the position at which the stream began.
 
+A transaction in progress comes in parts, between Stream Start and Stream Stop. The kernel returns
+at both, at Stream Commit, Stream Prepare and Stream Abort, so that the caller can change the
+buffer. Inside a part every message but Origin has the id of a subtransaction behind the type byte.
+The record is without the id: the record is that of an ordinary transaction. The kernel notes where
+the changes of another subtransaction begin. Of every Relation message, streamed or not, the kernel
+notes the place of the record.
+
     run → IDLE             no bytes are left; wait for the socket
     run → MORE             the time budget or the table of commits is used up; call again
     run → FULL             the next message needs ``need`` bytes; the kernel keeps the message
     run → REPLY_REQUESTED  the server wants a status update at once
+    run → STREAM           a message around the parts of a transaction in progress was taken
     run → END, ERROR       the stream is over; libpq has the result or the error message
 """
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NoReturn
 
@@ -49,29 +57,42 @@ from config.limits import (
 )
 from workers.columnar import libpq
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import Bytes, be64
+from workers.columnar.tuples import Bytes, be32, be64
 from workers.proto import decode
-from workers.proto.messages import XLogData
+from workers.proto.messages import (
+    StreamAbort,
+    StreamCommit,
+    StreamControl,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+    XLogData,
+)
 
-# Cells of the kernel's state; the cells of the first line live from call to call.
-_PENDING, _PENDING_LENGTH, _CHANGES, _NAP, _LAST_END = 0, 1, 2, 3, 4
-_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 5, 6, 7, 8, 9
-_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 10, 11, 12, 13, 14
-_CELLS: Final = 15
+# Cells of the kernel's state; the cells of the first line live from call to call. ``_STREAM`` is
+# the id of the transaction whose part is being received, ``_SUB`` the last subtransaction's.
+_PENDING, _PENDING_LENGTH, _CHANGES, _NAP, _LAST_END, _STREAM, _SUB = 0, 1, 2, 3, 4, 5, 6
+_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 7, 8, 9, 10, 11
+_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 12, 13, 14, 15, 16
+_STREAMED, _SUBS, _RELATIONS, _CONTROL = 17, 18, 19, 20
+_CELLS: Final = 21
 
-_MALFORMED: Final = 6  # only inside: ``_raise_malformed``
-_IDLE, _MORE, _FULL, _ASKED, _END, _ERROR = range(6)
+_MALFORMED: Final = 7  # only inside: ``_raise_malformed``
+_IDLE, _MORE, _FULL, _ASKED, _END, _ERROR, _AT_STREAM = range(7)
 
 _W, _K, _C = (np.uint8(ord(byte)) for byte in "wkC")
 _I, _U, _D, _T = (np.uint8(ord(byte)) for byte in "IUDT")
 _P, _PREPARED, _R = (np.uint8(ord(byte)) for byte in "PKr")
+_START, _STOP, _ABORT = (np.uint8(ord(byte)) for byte in "SEA")
+_STREAM_COMMIT, _STREAM_PREPARE = (np.uint8(ord(byte)) for byte in "cp")
+_RELATION, _TYPE, _MESSAGE, _ORIGIN = (np.uint8(ord(byte)) for byte in "RYMO")
 
 _HEADER: Final = 25  # type byte, start, end, clock
 _KEEPALIVE_LENGTH: Final = 18
 _COMMIT_LENGTH: Final = 26
 _PREPARE_SHORTEST: Final = 31  # with an empty gid, of PREPARE and of COMMIT PREPARED
 _ROLLBACK_SHORTEST: Final = 39
-_SCRATCH: Final = 64  # header, and the positions and times of the longest end of a transaction
+_SCRATCH: Final = 256  # header, and the longest end of a transaction: Stream Prepare with its gid
 _FIONREAD: Final = 0x541B  # Linux: bytes that can be read from a socket
 
 
@@ -84,6 +105,7 @@ class DrainStatus(IntEnum):
     REPLY_REQUESTED = _ASKED
     END = _END
     ERROR = _ERROR
+    STREAM = _AT_STREAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +119,12 @@ class DrainResult:
     int64 of shape (n, 5): the offset after the Commit's record, final_lsn, end_lsn, commit time,
     and the I, U, D and T messages since the previous Commit. The final_lsn of a Rollback Prepared
     is the end of the PREPARE.
+
+    ``control`` is the message taken last when ``status`` is STREAM. ``streamed`` counts the changes
+    of a part of a transaction in progress. ``last_end`` is the end of the last transaction.
+    ``subs``, of shape (n, 3), has where the changes of another subtransaction begin: its id, the
+    record's offset, the changes in this call before. ``relations`` are the offsets of the records
+    of Relation messages.
     """
 
     position: int
@@ -109,6 +137,11 @@ class DrainResult:
     messages: int
     bytes: int
     commits: npt.NDArray[np.int64]
+    control: StreamControl | None = None
+    streamed: int = 0
+    last_end: int = 0
+    subs: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 3), np.int64))
+    relations: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class Drain:
@@ -128,6 +161,8 @@ class Drain:
         self._state[_NAP] = DRAIN_FIRST_NAP_NANOSECONDS
         self._state[_LAST_END] = start
         self._commits = np.empty((DRAIN_COMMITS, 5), np.int64)
+        self._subs = np.empty((DRAIN_COMMITS, 3), np.int64)
+        self._relations = np.empty(DRAIN_COMMITS, np.int64)
         self._scratch = np.zeros(_SCRATCH, np.uint8)
         self._words = np.zeros(3, np.int64)
 
@@ -146,7 +181,8 @@ class Drain:
             self._longest_nap,
             DRAIN_FEW_BYTES,
         )
-        _drain(self._conn, buf, self._commits, state, self._scratch, self._words, limits)
+        notes = (self._commits, self._subs, self._relations)
+        _drain(self._conn, buf, notes, state, self._scratch, self._words, limits)
         if state[_STATUS] == _MALFORMED:
             self._raise_malformed()
         return DrainResult(
@@ -160,13 +196,30 @@ class Drain:
             messages=int(state[_MESSAGES]),
             bytes=int(state[_BYTES]),
             commits=self._commits[: state[_COMMITS]].copy(),
+            control=self._control() if state[_CONTROL] else None,
+            streamed=int(state[_STREAMED]),
+            last_end=int(state[_LAST_END]),
+            subs=self._subs[: state[_SUBS]].copy(),
+            relations=self._relations[: state[_RELATIONS]].copy(),
         )
+
+    def _control(self) -> StreamControl:
+        """Read the message around a part of a transaction in progress."""
+        raw = self._scratch[_HEADER : _HEADER + int(self._state[_CONTROL])].tobytes()
+        control = decode.message(raw)
+        if not isinstance(
+            control, StreamStart | StreamStop | StreamCommit | StreamPrepare | StreamAbort
+        ):
+            raise InternalError("a message of a streamed transaction is read as another")
+        return control
 
     def _raise_malformed(self) -> NoReturn:
         """Read the kept message again: the error names the expected field and the byte."""
         raw = ctypes.string_at(int(self._state[_PENDING]), int(self._state[_PENDING_LENGTH]))
         received = decode.copy_data(raw)
         if isinstance(received, XLogData):
+            if self._state[_STREAM]:
+                decode.streamed(received.data)
             decode.message(received.data)
         raise InternalError("a message is refused in one place and taken in another")
 
@@ -206,7 +259,7 @@ def _release(state: Any) -> None:
 
 @kernel
 def _drain(
-    conn: int, out: Any, commits: Any, state: Any, scratch: Any, words: Any, limits: Any
+    conn: int, out: Any, notes: Any, state: Any, scratch: Any, words: Any, limits: Any
 ) -> None:
     """Take messages until a reason to return; the reason goes to ``state[_STATUS]``."""
     budget, first_nap, longest_nap, few_bytes = limits
@@ -239,7 +292,7 @@ def _drain(
                     state[_STATUS] = _ERROR
                     return
                 continue
-        status = _take(out, commits, state, scratch)
+        status = _take(out, notes, state, scratch)
         if status in (_FULL, _MALFORMED):  # the message stays kept
             state[_STATUS] = status
             return
@@ -249,13 +302,14 @@ def _drain(
         if status != _IDLE:
             state[_STATUS] = status
             return
-        if state[_COMMITS] == len(commits):
+        full = len(notes[0])
+        if state[_COMMITS] == full or state[_SUBS] == full or state[_RELATIONS] == full:
             state[_STATUS] = _MORE
             return
 
 
 @kernel
-def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
+def _take(out: Any, notes: Any, state: Any, head: Any) -> Any:
     """Store the kept message; ``_IDLE`` if the message needs no answer."""
     source, length = state[_PENDING], state[_PENDING_LENGTH]
     libpq.memcpy(head.ctypes.data, source, min(length, _SCRATCH))
@@ -276,19 +330,76 @@ def _take(out: Any, commits: Any, state: Any, head: Any) -> Any:
     if length <= _HEADER:
         return _MALFORMED
     payload = length - _HEADER
+    first = head[_HEADER]
+    ordinary = first in (_I, _U, _D)  # most messages
+    if not ordinary and first in (_START, _STOP, _ABORT, _STREAM_COMMIT, _STREAM_PREPARE):
+        if length > _SCRATCH:
+            return _MALFORMED
+        state[_CONTROL] = payload
+        state[_STREAM] = state[_SUB] = be32(head, _HEADER + 1) if first == _START else 0
+        if first == _STREAM_COMMIT:
+            state[_LAST_END] = be64(head, _HEADER + 14)
+        elif first == _STREAM_PREPARE:
+            state[_LAST_END] = max(state[_LAST_END], be64(head, _HEADER + 10))
+        _note_position(head, state, payload)
+        return _AT_STREAM
+    cut = 0
+    if state[_STREAM]:
+        cut = _id_bytes(first, payload)
+        if cut < 0:
+            return _MALFORMED
     position = state[_POSITION]
-    if position + 4 + payload > len(out):
-        state[_NEED] = 4 + payload
+    if position + 4 + payload - cut > len(out):
+        state[_NEED] = 4 + payload - cut
         return _FULL
+    if first == _RELATION:
+        notes[2][state[_RELATIONS]] = position
+        state[_RELATIONS] += 1
+    if cut and not _note_streamed(first, head, notes[1], state):
+        return _MALFORMED
     for byte in range(4):
-        out[position + byte] = np.uint8((payload >> (8 * byte)) & 255)
-    position += 4
-    libpq.memcpy(out.ctypes.data + position, source + _HEADER, payload)
-    state[_POSITION] = position + payload
+        out[position + byte] = np.uint8(((payload - cut) >> (8 * byte)) & 255)
+    out[position + 4] = first
+    behind = payload - cut - 1
+    libpq.memcpy(out.ctypes.data + position + 5, source + _HEADER + 1 + cut, behind)
+    state[_POSITION] = position + 4 + payload - cut
+    _note_position(head, state, payload)
+    return _IDLE if state[_STREAM] else _note(head, notes[0], state, payload)
+
+
+@kernel
+def _note_position(head: Any, state: Any, payload: int) -> None:
+    """Note the positions and the time in a message's envelope."""
     state[_BYTES] += payload
     state[_RECEIVED] = max(state[_RECEIVED], be64(head, 1), be64(head, 9))
     state[_SEND_TIME] = be64(head, 17)
-    return _note(head, commits, state, payload)
+
+
+@kernel
+def _id_bytes(first: int, payload: int) -> Any:
+    """The bytes of a subtransaction's id behind the type byte; -1 if the message may not come."""
+    if first == _ORIGIN:
+        return 0
+    if first not in (_I, _U, _D, _T, _RELATION, _TYPE, _MESSAGE) or payload < 5:
+        return -1
+    return 4
+
+
+@kernel
+def _note_streamed(first: int, head: Any, subs: Any, state: Any) -> Any:
+    """Count a change of a transaction in progress; False if the subtransaction's id is 0."""
+    xid = be32(head, _HEADER + 1)
+    if xid == 0:
+        return False
+    if xid != state[_SUB]:
+        state[_SUB] = xid
+        if xid != state[_STREAM]:
+            row = state[_SUBS]
+            subs[row, 0], subs[row, 1], subs[row, 2] = xid, state[_POSITION], state[_STREAMED]
+            state[_SUBS] += 1
+    if first in (_I, _U, _D, _T):
+        state[_STREAMED] += 1
+    return True
 
 
 @kernel

@@ -24,6 +24,7 @@ from workers.columnar.fold.unique_keys import UniqueKeys
 from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.frame import frame
 from workers.columnar.key_search import KeyNumbers, numbers_of
+from workers.columnar.subtransactions import Subtransactions
 
 _INT8 = 20  # pg_type's oid
 _NUMERIC = 1700
@@ -66,6 +67,9 @@ def warm() -> None:
             numbers = numbers_of(key)
             KeyNumbers(numbers).search(numbers)
     warm_copy()
+    subtransactions = Subtransactions()
+    subtransactions.add(np.ones((1, 3), np.int64), 0, 0)
+    subtransactions.cut(1)
     Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)
 
 

@@ -62,6 +62,17 @@ class MessageReader:
         value: int = _UINT32.unpack(self._take(4, field))[0]
         return value
 
+    def xid(self, field: str) -> int:
+        """The id of a streamed transaction; 0 is an error."""
+        position = self._position
+        xid = self.uint32(field)
+        if not xid:
+            raise ProtocolViolation(
+                "invalid transaction ID in streamed replication transaction",
+                detail=f"{self._where(position, field)} (not 0).",
+            )
+        return xid
+
     def int64(self, field: str) -> int:
         """A signed 64-bit integer: a time in microseconds since 2000-01-01."""
         value: int = _INT64.unpack(self._take(8, field))[0]

@@ -38,7 +38,11 @@ from workers.proto.messages import (
     Relation,
     RelationColumn,
     RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
     StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
     TupleColumn,
     TupleData,
@@ -85,6 +89,28 @@ def message(data: bytes) -> Message:
     decoded = read(reader)
     reader.end()
     return decoded
+
+
+def streamed(data: bytes) -> tuple[int | None, Message]:
+    """Read a message of a part of a transaction in progress: the id of the subtransaction, and what
+    an ordinary transaction would have.
+
+    An origin has no id. Other messages than changes and their descriptions are out of order.
+    """
+    reader = MessageReader(data)
+    kind = reader.byte("message type")
+    if kind not in _STREAMED:
+        message(data)
+        raise ProtocolViolation(
+            "logical replication message sent out of order",
+            detail=f'Between STREAM START and STREAM STOP a message of one of the types "'
+            f'{"".join(map(chr, _STREAMED))}" was expected.',
+        )
+    reader.what = f"streamed {LogicalRepMsgType(kind).name.lower()} message"
+    xid = None if kind == LogicalRepMsgType.ORIGIN else reader.xid("xid")
+    decoded = READERS[kind](reader)
+    reader.end()
+    return xid, decoded
 
 
 def read_begin(reader: MessageReader) -> Begin:
@@ -138,6 +164,29 @@ def read_rollback_prepared(reader: MessageReader) -> RollbackPrepared:
     prepared, rolled_back = reader.int64("prepare time"), reader.int64("rollback time")
     xid, gid = reader.uint32("xid"), reader.string("gid")
     return RollbackPrepared(prepare_end, rollback_end, prepared, rolled_back, xid, gid)
+
+
+def read_stream_start(reader: MessageReader) -> StreamStart:
+    """``logicalrep_read_stream_start``."""
+    return StreamStart(reader.xid("xid"), reader.byte("first segment flag") == 1)
+
+
+def read_stream_stop(_reader: MessageReader) -> StreamStop:
+    """Nothing follows the type."""
+    return StreamStop()
+
+
+def read_stream_commit(reader: MessageReader) -> StreamCommit:
+    """``logicalrep_read_stream_commit``."""
+    xid = reader.xid("xid")
+    reader.flags()
+    commit_lsn, end_lsn = reader.lsn("commit_lsn"), reader.lsn("end_lsn")
+    return StreamCommit(xid, commit_lsn, end_lsn, reader.int64("commit time"))
+
+
+def read_stream_abort(reader: MessageReader) -> StreamAbort:
+    """``logicalrep_read_stream_abort``."""
+    return StreamAbort(reader.xid("xid"), reader.xid("xid of the subtransaction"))
 
 
 def read_origin(reader: MessageReader) -> Origin:
@@ -245,5 +294,10 @@ READERS: Final[Mapping[int, Callable[[MessageReader], Message]]] = {
     LogicalRepMsgType.PREPARE: read_prepare,
     LogicalRepMsgType.COMMIT_PREPARED: read_commit_prepared,
     LogicalRepMsgType.ROLLBACK_PREPARED: read_rollback_prepared,
+    LogicalRepMsgType.STREAM_START: read_stream_start,
+    LogicalRepMsgType.STREAM_STOP: read_stream_stop,
+    LogicalRepMsgType.STREAM_COMMIT: read_stream_commit,
+    LogicalRepMsgType.STREAM_ABORT: read_stream_abort,
     LogicalRepMsgType.STREAM_PREPARE: read_stream_prepare,
 }
+_STREAMED: Final = tuple(b"IUDTRYMO")

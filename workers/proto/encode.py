@@ -25,7 +25,11 @@ from workers.proto.messages import (
     PrimaryKeepalive,
     Relation,
     RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
     StreamPrepare,
+    StreamStart,
+    StreamStop,
     Truncate,
     TupleData,
     Type,
@@ -78,6 +82,8 @@ def message(data: Message) -> bytes:
             return struct.pack("!cBQQq", b"C", 0, commit_lsn, end_lsn, committime)
         case BeginPrepare() | CommitPrepared() | RollbackPrepared():
             return _two_phase(data)
+        case StreamStart() | StreamStop() | StreamCommit() | StreamAbort():
+            return _stream(data)
         case Origin(origin_lsn, name):
             return struct.pack("!cQ", b"O", origin_lsn) + _string(name)
         case Relation():
@@ -97,6 +103,24 @@ def message(data: Message) -> bytes:
         case LogicalMessage(transactional, lsn, prefix, content):
             head = struct.pack("!cBQ", b"M", transactional, lsn) + _string(prefix)
             return head + struct.pack("!i", len(content)) + content
+
+
+def streamed(data: Message, xid: int) -> bytes:
+    """One message of a part of a transaction in progress; ``xid`` is the subtransaction's."""
+    plain = message(data)
+    return plain if isinstance(data, Origin) else plain[:1] + struct.pack("!I", xid) + plain[1:]
+
+
+def _stream(data: StreamStart | StreamStop | StreamCommit | StreamAbort) -> bytes:
+    match data:
+        case StreamStart(xid, first_segment):
+            return struct.pack("!cIB", b"S", xid, first_segment)
+        case StreamStop():
+            return b"E"
+        case StreamCommit(xid, commit_lsn, end_lsn, committime):
+            return struct.pack("!cIBQQq", b"c", xid, 0, commit_lsn, end_lsn, committime)
+        case StreamAbort(xid, subxid):
+            return struct.pack("!cII", b"A", xid, subxid)
 
 
 def _two_phase(data: BeginPrepare | CommitPrepared | RollbackPrepared) -> bytes:

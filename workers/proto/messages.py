@@ -33,6 +33,10 @@ class LogicalRepMsgType(IntEnum):
     PREPARE = ord("P")
     COMMIT_PREPARED = ord("K")
     ROLLBACK_PREPARED = ord("r")
+    STREAM_START = ord("S")
+    STREAM_STOP = ord("E")
+    STREAM_COMMIT = ord("c")
+    STREAM_ABORT = ord("A")
     STREAM_PREPARE = ord("p")
 
 
@@ -124,6 +128,44 @@ class RollbackPrepared:
     rollback_time: int
     xid: int
     gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """Messages of transaction ``xid``, which is in progress, follow up to the Stream Stop."""
+
+    xid: int
+    first_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """The end of what a Stream Start began."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """``LogicalRepCommitData`` of a transaction that was sent while it ran."""
+
+    xid: int
+    commit_lsn: LSN
+    end_lsn: LSN
+    committime: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """``LogicalRepStreamAbortData``; both ids are equal if the whole transaction is rolled back.
+
+    A position and a time follow only where ``streaming = parallel`` was asked for, and it never is.
+    """
+
+    xid: int
+    subxid: int
+
+
+StreamControl = StreamStart | StreamStop | StreamCommit | StreamPrepare | StreamAbort
+"""The messages around the parts of transactions in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +269,10 @@ Message = (
     | Commit
     | BeginPrepare
     | Prepare
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
     | StreamPrepare
     | CommitPrepared
     | RollbackPrepared

@@ -41,7 +41,7 @@ from config.limits import (
 from config.quantities import format_memory, pretty_size
 from workers.columnar.drain import Drain, DrainResult, DrainStatus
 from workers.proto.encode import standby_status_update
-from workers.proto.messages import PG_EPOCH_US
+from workers.proto.messages import PG_EPOCH_US, StreamStart, StreamStop
 from workers.publisher.connection import WalReceiverConn
 from workers.stream.flush_position import FlushPositions, Positions
 from workers.stream.spool import Spool
@@ -65,7 +65,8 @@ class ReceiveStats:
 
     Only keepalives move ``reply_lsn`` and ``reply_time``: the received position at the last
     keepalive, and the time at which the publisher sent the keepalive. ``flush_lsn`` was last
-    confirmed to the publisher. ``spool_bytes`` are received and not yet taken. ``paused_since`` is
+    confirmed to the publisher. ``spool_bytes`` are received and not yet taken; what transactions in
+    progress hold does not count, because no batch can take it. ``paused_since`` is
     the time at which the spool became full, 0 for a spool with room. ``received_bytes`` counts all
     bytes of changes since the stream's start.
     """
@@ -193,12 +194,14 @@ class Receiver(threading.Thread):
     def _turn(self) -> None:
         buf, start = self._spool.writable()
         result = self._drain.run(buf, start)
-        if result.position > start or result.last_received:
+        if result.position > start or result.last_received or result.control is not None:
             with self._lock:
-                self._spool.wrote(result.position, result.commits)
+                streamed_end = self._spool.received(result)
                 self._positions.received(result.last_received)
                 for end_lsn in result.commits[:, 2].tolist():
                     self._positions.store_flush_position(end_lsn)
+                if streamed_end is not None:
+                    self._positions.store_flush_position(streamed_end)
             self._heard_something(result, result.position - start)
         if result.status == DrainStatus.REPLY_REQUESTED:
             self._send_feedback(force=True)
@@ -225,14 +228,12 @@ class Receiver(threading.Thread):
             reply_time=sent if result.keepalive_end else before.reply_time,
             received_bytes=before.received_bytes + size,
         )
-        self._wake_main()
+        if not isinstance(result.control, StreamStart | StreamStop) or len(result.commits):
+            self._wake_main()
 
     def _paused(self) -> bool:
-        over = self._spooled() > self._limits.spool_max_size
+        over = self._spool.waiting() > self._limits.spool_max_size
         return over and self._spool.has_complete_transaction()
-
-    def _spooled(self) -> int:
-        return sum(self._spool.size())
 
     def _log_pause(self, paused: bool) -> None:
         """Log the start and the end of a pause in the reading; both go to ``status`` at once.
@@ -242,7 +243,7 @@ class Receiver(threading.Thread):
         transaction is left in the spool.
         """
         since, limit = self._stats.paused_since, self._limits.spool_max_size
-        spooled = self._spooled()
+        spooled = self._spool.waiting()
         still = 2 * spooled > limit and self._spool.has_complete_transaction()
         if paused and not since:
             self._stats = replace(self._stats, paused_since=time.time_ns() // 1000)
@@ -342,7 +343,7 @@ class Receiver(threading.Thread):
             self._stats,
             last_lsn=positions.write,
             flush_lsn=positions.flush,
-            spool_bytes=self._spooled(),
+            spool_bytes=self._spool.waiting(),
         )
         self._report(self._stats)
 

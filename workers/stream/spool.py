@@ -12,6 +12,11 @@ any case) and goes on in the file. At least one whole transaction always fits: t
 place of bytes and the cuts between batches, never the end of a transaction. What the spool knows of
 each transaction (``CommitIndex``) counts as bytes, and lies where the bytes lie.
 
+A transaction that the publisher sends while it runs has a segment of its own, outside of the queue
+(``workers.stream.in_progress``). The memory of these segments counts towards the same limit, and
+the largest moves to disk first. At the commit a small transaction is copied to the end of the
+queue, so that a batch can hold many; a large transaction's segment becomes a segment of the queue.
+
 Trace: limit 64 MB. A 300 MB transaction arrives. The first 64 MB collect in memory, then move to a
 file; the rest is appended through a small scratch buffer. The Commit closes the segment. The batch
 reads the file through a mapping, and gives pages back on the way.
@@ -21,85 +26,27 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import threading
 from collections import deque
 from pathlib import Path
 
 import numpy as np
 
-from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
-from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
+from catalog.errcodes import ProtocolViolation
+from catalog.pg_lsn import LSN
+from config.limits import SEGMENT_FIRST_BYTES
+from workers.columnar.drain import DrainResult
+from workers.proto.messages import (
+    StreamAbort,
+    StreamCommit,
+    StreamControl,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+)
 from workers.stream.batch import Batch, Bytes, Ints
-from workers.stream.commit_index import CommitIndex, write_all
-
-
-class _Segment:
-    """A contiguous region: batches took the bytes up to ``start``; ``used`` bytes are written."""
-
-    def __init__(self) -> None:
-        self.buf: Bytes = np.empty(SEGMENT_FIRST_BYTES, dtype=np.uint8)
-        self.file: int | None = None
-        self.start = 0
-        self.used = 0
-        self.commits = CommitIndex()
-        self.closed_to = 0  # record offset after the last Commit
-
-    @property
-    def data(self) -> int:
-        """The bytes of records that are not taken."""
-        return self.used - self.start
-
-    @property
-    def memory(self) -> int:
-        """The bytes in memory: records and their index."""
-        return 0 if self.file is not None else self.data + self.commits.memory
-
-    def spill(self, directory: Path) -> None:
-        """Move to an unlinked file; ``buf`` becomes the scratch buffer.
-
-        An error leaves the segment unchanged: the main thread may still take batches.
-        """
-        scratch = np.empty(SEGMENT_SCRATCH_BYTES, dtype=np.uint8)
-        try:
-            with tempfile.TemporaryFile(dir=directory, prefix="spool-") as handle:
-                write_all(handle.fileno(), self.buf[self.start : self.used])
-                index = self.commits.spill(directory, self.start)
-                file = os.dup(handle.fileno())
-        except OSError as error:
-            raise _disk_error(directory, error) from None
-        self._move_to(scratch)
-        self.file = file
-        self.commits.go_on_in(index)
-
-    def resize(self, size: int) -> None:
-        """Go on in a buffer of ``size`` bytes."""
-        bigger = np.empty(size, dtype=np.uint8)
-        bigger[: self.data] = self.buf[self.start : self.used]
-        self._move_to(bigger)
-
-    def _move_to(self, buf: Bytes) -> None:
-        """Go on in ``buf``; taken batches keep the old buffer."""
-        self.buf = buf
-        self.commits.move(self.start)
-        self.closed_to -= self.start
-        self.used -= self.start
-        self.start = 0
-
-    def close(self) -> None:
-        self.commits.close()
-        if self.file is not None:
-            os.close(self.file)
-            self.file = None
-
-
-def _disk_error(directory: Path, error: OSError) -> IoError:
-    return IoError(
-        f'could not write the spool in "{directory}"',
-        detail=f"{error.strerror}.",
-        hint="Free disk space there, or make the directory writable; nothing is lost meanwhile.",
-        sqlstate=DISK_FULL if error.errno == 28 else IO_ERROR,
-    )
+from workers.stream.in_progress import TransactionsInProgress
+from workers.stream.segment import Segment, disk_error
 
 
 class Spool:
@@ -111,7 +58,8 @@ class Spool:
         self._memory_limit = memory_limit
         self._segment_bytes = segment_bytes
         self._lock = threading.Lock()
-        self._segments: deque[_Segment] = deque([_Segment()])
+        self._segments: deque[Segment] = deque([Segment()])
+        self._in_progress = TransactionsInProgress(directory)
 
     def set_limits(self, *, memory_limit: int, segment_bytes: int) -> None:
         """Change the limits from the next record on; present bytes stay in place."""
@@ -124,64 +72,146 @@ class Spool:
     def writable(self) -> tuple[Bytes, int]:
         """The place for the next records: a buffer and the first free offset."""
         with self._lock:
-            segment = self._segments[-1]
-            if segment.used and segment.start == segment.used:
-                # Taken completely. Only the receive thread may replace the segment that it writes.
-                segment = _Segment()
-                self._segments.append(segment)
-            if segment.file is not None:
-                return segment.buf, 0
-            return segment.buf, segment.used
+            return self._writable()
+
+    def _writable(self) -> tuple[Bytes, int]:
+        segment = self._target()
+        if self._in_progress.current is None and segment.used and segment.start == segment.used:
+            # Taken completely. Only the receive thread may replace the segment that it writes.
+            segment = Segment()
+            self._segments.append(segment)
+        if segment.file is not None:
+            return segment.buf, 0
+        return segment.buf, segment.used
+
+    def _target(self) -> Segment:
+        """The segment that receives bytes."""
+        current = self._in_progress.current
+        return self._segments[-1] if current is None else current.segment
+
+    def received(self, result: DrainResult) -> LSN | None:
+        """Note what a call of the drain kernel brought.
+
+        Returns the end of the transaction whose Stream Commit or Stream Prepare came last.
+        """
+        with self._lock:
+            if self._in_progress.current is not None:
+                self._in_progress.take_in(result)
+                self._relieve(self._target())
+            elif result.position:
+                self._in_progress.announce(self._target().buf, result.relations)
+                self._wrote(result.position, result.commits)
+            if result.control is None:
+                return None
+            return self._control(result.control, LSN(result.last_end))
+
+    def _control(self, control: StreamControl, end: LSN) -> LSN | None:
+        """Obey a message around the parts of transactions in progress.
+
+        ``end`` is the end of a transaction; a PREPARE that is sent again may itself lie behind.
+        """
+        last = self._segments[-1]
+        if last.used > last.closed_to:
+            raise ProtocolViolation(
+                "logical replication message sent out of order",
+                detail="A message of a streamed transaction came inside of a transaction.",
+            )
+        match control:
+            case StreamStart(xid, first_segment):
+                self._in_progress.start(xid, is_first=first_segment)
+            case StreamStop():
+                self._in_progress.stop()
+            case StreamAbort():
+                self._in_progress.abort(control)
+            case StreamCommit() | StreamPrepare():
+                segment, commit = self._in_progress.finish(control)
+                commit[0, 2] = end
+                self._queue(segment, commit)
+                return end
+        return None
+
+    def _queue(self, segment: Segment, commit: Ints) -> None:
+        """Put a transaction that was in progress at the end of the queue."""
+        size, last = segment.data, self._segments[-1]
+        if segment.file is None and size <= SEGMENT_FIRST_BYTES:
+            buf, position = self._writable()
+            while len(buf) - position < size:
+                self._grow(size)
+                buf, position = self._writable()
+            buf[position : position + size] = segment.buf[segment.start : segment.used]
+            commit[:, 0] = position + size
+            self._wrote(position + size, commit)
+            return
+        segment.commits.append(commit)
+        if last.start == last.used:
+            self._segments.insert(len(self._segments) - 1, segment)
+        else:
+            self._segments.append(segment)
+            self._segments.append(Segment())
+        self._relieve(segment)
 
     def wrote(self, position: int, commits: Ints) -> None:
         """Note records up to ``position`` of the writable buffer, with their ``commits``."""
         with self._lock:
-            segment = self._segments[-1]
-            if segment.file is not None:
-                commits = commits.copy()
-                commits[:, 0] += segment.used
-                try:
-                    write_all(segment.file, segment.buf[:position])
-                    segment.commits.append(commits)
-                except OSError as error:
-                    raise _disk_error(self._directory, error) from None
-                segment.used += position
-            else:
-                segment.commits.append(commits)
-                segment.used = position
-            if len(commits):
-                segment.closed_to = int(commits[-1, 0])
-            self._arrange(segment)
+            self._wrote(position, commits)
+
+    def _wrote(self, position: int, commits: Ints) -> None:
+        segment = self._segments[-1]
+        if segment.file is not None:
+            commits = commits.copy()
+            commits[:, 0] += segment.used
+        try:
+            segment.take_in(position)
+            segment.commits.append(commits)
+        except OSError as error:
+            raise disk_error(self._directory, error) from None
+        if len(commits):
+            segment.closed_to = int(commits[-1, 0])
+        self._arrange(segment)
 
     def grow(self, need: int) -> None:
         """Make room for ``need`` more bytes, because the next record does not fit."""
         with self._lock:
-            segment = self._segments[-1]
-            if segment.file is None:
-                want = segment.data + need
-                others = sum(each.memory for each in self._segments) - segment.data
-                if others + want <= self._memory_limit:
-                    size = len(segment.buf)
-                    if 2 * want > size:
-                        size = max(want, 2 * size)
-                    segment.resize(min(size, self._memory_limit - others))
-                    return
-                segment.spill(self._directory)
-            if len(segment.buf) < need:
-                segment.buf = np.empty(need, dtype=np.uint8)
+            self._grow(need)
 
-    def _arrange(self, segment: _Segment) -> None:
+    def _grow(self, need: int) -> None:
+        segment = self._target()
+        self._relieve(segment, need)
+        if segment.file is None:
+            want, size = segment.data + need, len(segment.buf)
+            others = self._memory() - segment.data
+            if 2 * want > size:
+                size = max(want, 2 * size)
+            segment.resize(min(size, self._memory_limit - others))
+        elif len(segment.buf) < need:
+            segment.buf = np.empty(need, dtype=np.uint8)
+
+    def _memory(self) -> int:
+        queued = sum(each.memory for each in self._segments)
+        return queued + self._in_progress.sizes()[0]
+
+    def _relieve(self, segment: Segment, need: int = 0) -> None:
+        """Move bytes to disk until the rest, and ``need`` bytes of ``segment``, fit into memory.
+
+        The largest transaction in progress goes first, unless ``segment`` is larger.
+        """
+        while segment.file is None and self._memory() + need > self._memory_limit:
+            largest = self._in_progress.largest()
+            if largest is not None and largest.segment.used >= segment.data:
+                self._in_progress.spill(largest)
+            else:
+                segment.spill(self._directory)
+
+    def _arrange(self, segment: Segment) -> None:
         """Begin a new segment at a transaction boundary, or move the present segment to disk."""
         if segment.commits and segment.closed_to >= self._segment_bytes:
             self._begin_segment(segment)
             segment = self._segments[-1]
-        memory = sum(each.memory for each in self._segments)
-        if segment.file is None and memory > self._memory_limit:
-            segment.spill(self._directory)
+        self._relieve(segment)
 
-    def _begin_segment(self, segment: _Segment) -> None:
+    def _begin_segment(self, segment: Segment) -> None:
         """Begin a new segment, and move the open transaction after the last Commit to it."""
-        fresh = _Segment()
+        fresh = Segment()
         tail = segment.used - segment.closed_to
         if tail:
             data = self._read(segment, segment.closed_to, segment.used)
@@ -195,7 +225,7 @@ class Spool:
         self._segments.append(fresh)
 
     @staticmethod
-    def _read(segment: _Segment, start: int, end: int) -> Bytes:
+    def _read(segment: Segment, start: int, end: int) -> Bytes:
         if segment.file is None:
             return segment.buf[start:end]
         return np.frombuffer(os.pread(segment.file, end - start, start), dtype=np.uint8)
@@ -220,7 +250,7 @@ class Spool:
             return self._batch(segment, start, segment.start, commits)
 
     @staticmethod
-    def _batch(segment: _Segment, start: int, end: int, commits: Ints) -> Batch:
+    def _batch(segment: Segment, start: int, end: int, commits: Ints) -> Batch:
         if segment.file is None:
             return Batch(segment.buf, start, end, commits)
         mapping = mmap.mmap(segment.file, end, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
@@ -244,16 +274,24 @@ class Spool:
             return last.used > last.closed_to
 
     def size(self) -> tuple[int, int]:
-        """The bytes that wait in memory and on disk."""
+        """The bytes in memory and on disk, those of transactions in progress included."""
         with self._lock:
-            memory = sum(segment.memory for segment in self._segments)
-            total = sum(segment.data + segment.commits.size for segment in self._segments)
-            return memory, total - memory
+            memory, total = self._memory(), self._waiting() + self._in_progress.sizes()[1]
+            return memory, max(0, total - memory)
+
+    def waiting(self) -> int:
+        """The bytes that wait for the main thread: not those of transactions in progress."""
+        with self._lock:
+            return self._waiting()
+
+    def _waiting(self) -> int:
+        return sum(segment.data + segment.commits.size for segment in self._segments)
 
     def close(self) -> None:
         """Discard all bytes; the publisher will send them again."""
         with self._lock:
             for segment in self._segments:
                 segment.close()
+            self._in_progress.close()
             self._segments.clear()
-            self._segments.append(_Segment())
+            self._segments.append(Segment())

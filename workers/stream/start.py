@@ -22,6 +22,7 @@ from catalog.errcodes import (
 )
 from catalog.namespace import escape_identifier
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
 from catalog.remedies import after_a_gap
 from config.guc import Settings
@@ -67,8 +68,8 @@ def start_options(
 
     ``two_phase`` turns the slot's property on, for good; without ``two_phase`` the property stays.
 
-    ``streaming`` is left out for every subscription: it runs as off. Publishers before 14 do not
-    know the option ``binary``; their values arrive as text, as in PostgreSQL.
+    Publishers before 14 know neither ``binary`` nor ``streaming``: their values arrive as text, and
+    their transactions at the commit, as in PostgreSQL.
     """
     if server_version >= 16:
         proto = "4"
@@ -77,6 +78,8 @@ def start_options(
     else:
         proto = "2" if server_version == 14 else "1"
     options = {"proto_version": proto}
+    if server_version >= 14 and sub.substream is not Streaming.OFF:
+        options["streaming"] = "on"
     if two_phase:
         options["two_phase"] = "on"
     if server_version >= 16 and sub.suborigin != "any":
@@ -119,7 +122,20 @@ def start_stream(
         remember_flush=remember_flush,
     )
     receiver.start()
-    log.info("action=start_replication subid=%d slot=%s lsn=%s", sub.oid, slot, start)
+    log.info(
+        "action=start_replication subid=%d slot=%s lsn=%s proto_version=%s streaming=%s",
+        sub.oid,
+        slot,
+        start,
+        options["proto_version"],
+        options.get("streaming", "off"),
+    )
+    if sub.substream is Streaming.PARALLEL and "streaming" in options:
+        log.info(
+            "action=streaming_on subid=%d streaming = parallel runs as on: a large transaction is "
+            "received while it runs, and applied when it commits",
+            sub.oid,
+        )
     return Stream(conn, spool, receiver)
 
 

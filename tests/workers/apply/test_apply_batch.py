@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply import apply_batch, progress, reload
 from workers.apply.reload import reread_subscription
-from workers.apply.worker import log_streaming
 from workers.lake.effects import Effect
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.refusals import changed_meanwhile
@@ -241,15 +239,6 @@ def test_behind_a_truncate_in_the_same_batch_too(world: Subscribed) -> None:
         assert (world.rows("a"), world.position()) == ([(1, 11)], 100)
         assert not world.rel("a").copied
     assert world.rel("b").copied
-
-
-@pytest.mark.parametrize(("value", "lines"), [("p", 1), ("t", 1), ("f", 0)])
-def test_streaming_that_has_no_effect_is_told(
-    world: Subscribed, caplog: pytest.LogCaptureFixture, value: str, lines: int
-) -> None:
-    with caplog.at_level("INFO"):
-        log_streaming(replace(world.sub, substream=Stream(value)))
-    assert caplog.text.count("runs as off") == lines
 
 
 @pytest.mark.parametrize(

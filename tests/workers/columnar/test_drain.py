@@ -276,7 +276,7 @@ def test_positions_outside_the_buffer_are_refused() -> None:
 def test_nothing_is_lost_however_the_bytes_arrive(
     sizes: list[int], room: int, cuts: list[int], longest_nap: int
 ) -> None:
-    payloads = [bytes([65 + at % 2]) * size for at, size in enumerate(sizes)]
+    payloads = [bytes([70 + at % 2]) * size for at, size in enumerate(sizes)]
     stream = b"".join(map(wal, payloads))
     edges = sorted({0, *(cut for cut in cuts if cut < len(stream)), len(stream)})
     parts = [stream[start:end] for start, end in pairwise(edges)]

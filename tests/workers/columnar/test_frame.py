@@ -38,7 +38,7 @@ from workers.proto.messages import (
     Update,
 )
 
-INSIDE = [(name, data) for name, _, data in CASES if data[:1] not in b"BCbPKrp"]
+INSIDE = [(name, data) for name, _, data in CASES if data[:1] not in b"BCbPKrpSEcA"]
 
 
 def tuple_at(result: Frame, offset: int) -> object:

@@ -83,3 +83,26 @@ def test_any_bytes_are_a_message_or_a_protocol_violation(data: bytes) -> None:
     except ProtocolViolation:
         return
     assert decode.message(encode.message(value)) == value
+
+
+STREAMED = [case for case in CASES if case[2][:1] in b"IUDTRYMO"]
+
+
+@pytest.mark.parametrize(("name", "value", "data"), STREAMED, ids=[case[0] for case in STREAMED])
+def test_a_streamed_message_has_an_id_behind_its_type(
+    name: str, value: Message, data: bytes
+) -> None:
+    """An Origin has none."""
+    raw = encode.streamed(value, 740)
+    xid = None if data[:1] == b"O" else 740
+    assert decode.streamed(raw) == (xid, value)
+    if xid is not None:
+        assert raw == data[:1] + b"\0\0\2\xe4" + data[1:]
+        with pytest.raises(ProtocolViolation, match="invalid transaction ID"):
+            decode.streamed(data[:1] + bytes(4) + data[1:])
+
+
+@pytest.mark.parametrize("data", [case[2] for case in CASES if case[2][:1] not in b"IUDTRYMO"])
+def test_a_part_of_a_transaction_has_no_other_messages(data: bytes) -> None:
+    with pytest.raises(ProtocolViolation, match="out of order"):
+        decode.streamed(data)

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from psycopg import pq
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN
@@ -22,7 +23,14 @@ from tests.workers.columnar.stub_publisher import keepalive, status_update, stre
 from tests.workers.transactions import batch, put
 from workers.columnar.drain import DrainResult, DrainStatus
 from workers.proto import encode
-from workers.proto.messages import Begin, Commit
+from workers.proto.messages import (
+    Begin,
+    Commit,
+    LogicalMessage,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
+)
 from workers.publisher.connection import WalReceiverConn
 from workers.stream.receiver import ReceiveLimits, Receiver, ReceiveStats
 from workers.stream.spool import Spool
@@ -207,6 +215,55 @@ def test_one_whole_transaction_is_received_however_small_the_spool(receiver: Rec
     assert not receiver._paused()
 
 
+def receiver_on(pgconn: pq.abc.PGconn, tmp_path: Path, remembered: list[int]) -> Receiver:
+    return Receiver(
+        WalReceiverConn(pgconn, lambda: False),
+        Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20),
+        LIMITS,
+        keys="",
+        wake_main=lambda: None,
+        report=lambda _: None,
+        remember_flush=remembered.append,
+    )
+
+
+def test_a_transaction_in_progress_holds_no_position_back_until_it_commits(tmp_path: Path) -> None:
+    """The publisher sends it again if it has not committed by the confirmed position."""
+    updates: queue.Queue[tuple[int, int]] = queue.Queue()
+    remembered: list[int] = []
+    row = encode.streamed(LogicalMessage(True, LSN(1), "p", b"x"), 7)
+    commit = encode.message(StreamCommit(7, LSN(599), LSN(600), 0))
+
+    def publisher(sock: socket.socket) -> None:
+        sock.sendall(wal(encode.message(StreamStart(7, True)), end=400) + wal(row, end=410))
+        sock.sendall(keepalive(420, reply=True))
+        while (told := status_update(sock)) != (420, 420):
+            updates.put(told)
+        updates.put(told)
+        sock.sendall(wal(row, end=430) + wal(encode.message(StreamStop()), end=440))
+        sock.sendall(wal(commit, end=600) + keepalive(610, reply=True))
+        with suppress(ConnectionError):
+            while True:
+                updates.put(status_update(sock))
+
+    with streaming(publisher) as pgconn:
+        receiver = receiver_on(pgconn, tmp_path, remembered)
+        receiver.start()
+        while (told := updates.get(timeout=60)) != (420, 420):
+            assert told == (400, 400)
+        while told[0] < 610:
+            told = updates.get(timeout=60)
+            assert told[1] <= 440, "the commit is confirmed before it is durable"
+        assert receiver.idle_position() is None
+        batch = receiver._spool.take(1 << 20, 9)
+        assert batch is not None
+        assert (batch.last_end, batch.first_xid, receiver.idle_position()) == (600, 7, None)
+        receiver.mark_durable(LSN(600))
+        assert updates.get(timeout=60) == (610, 610)
+        assert receiver.idle_position() == 610
+        receiver.stop()
+
+
 def test_a_reply_that_is_asked_for_confirms_nothing_that_is_pending(tmp_path: Path) -> None:
     """The keepalive names a position beyond two transactions of which neither is durable yet."""
     updates: queue.Queue[tuple[int, int]] = queue.Queue()
@@ -222,15 +279,7 @@ def test_a_reply_that_is_asked_for_confirms_nothing_that_is_pending(tmp_path: Pa
                 updates.put(status_update(sock))
 
     with streaming(publisher) as pgconn:
-        receiver = Receiver(
-            WalReceiverConn(pgconn, lambda: False),
-            Spool(tmp_path, memory_limit=1 << 20, segment_bytes=1 << 20),
-            LIMITS,
-            keys="",
-            wake_main=lambda: None,
-            report=lambda _: None,
-            remember_flush=remembered.append,
-        )
+        receiver = receiver_on(pgconn, tmp_path, remembered)
         receiver.start()
         assert updates.get(timeout=60) == (510, 0)
         assert remembered == []

@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_changes_nothing_of_what_was_received(
         os.write(fd, data[: len(data) // 2].data)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("workers.stream.spool.write_all", half)
+    monkeypatch.setattr("workers.stream.segment.write_all", half)
     with pytest.raises(IoError) as raised:
         put(spool, b"x" * LIMIT, None, LIMIT)
     assert raised.value.code == "53100"

@@ -9,6 +9,7 @@ import pytest
 
 from catalog.errcodes import Policy, ReplicationError, ReplicationGap, policy
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
 from workers.publisher.binary_columns import requires_binary
 from workers.publisher.connect import parse_conninfo
@@ -94,6 +95,22 @@ def test_s_014_5_binary_is_asked_for_behind_all_else(version: int) -> None:
     asked, plain = start_options(sub, version, binary=True), start_options(sub, version)
     assert list(asked.items()) == [*plain.items(), ("binary", "true")]
     assert "binary" not in plain
+
+
+@pytest.mark.parametrize("mode", list(Streaming))
+@pytest.mark.parametrize(
+    ("version", "proto"),
+    [(19, "4"), (18, "4"), (17, "4"), (16, "4"), (15, "3"), (14, "2"), (13, "1")],
+)
+def test_h_27_what_the_publisher_knows_is_asked_for(
+    mode: Streaming, version: int, proto: str
+) -> None:
+    """H-27: the version of the protocol is the publisher's; parallel is asked for as on."""
+    options = start_options(replace(SUB, substream=mode), version)
+    assert options["proto_version"] == proto
+    asked = mode is not Streaming.OFF and version >= 14
+    assert list(options)[1] == ("streaming" if asked else "publication_names")
+    assert options.get("streaming", "on") == "on"
 
 
 @pytest.mark.parametrize(("version", "known"), [(18, True), (14, True), (13, False)])
