@@ -201,10 +201,46 @@ NEEDS_A_PUBLISHER = {
 """What the server is asked where ``bad_input`` has a statement for the twins."""
 
 
+WITH_TWO_PHASE = ("A-7", "A-10")
+"""What is refused while two-phase commit is enabled, which takes a publisher to bring about."""
+
+
+@pytest.fixture
+def native_with_two_phase(native: Database) -> Iterator[Database]:
+    """As if enabled, with a prepared transaction of ``with_slot``."""
+    enabled = "UPDATE pg_subscription SET subtwophasestate = '{}' WHERE subdbid = {}"
+    here = "(SELECT oid FROM pg_database WHERE datname = current_database())"
+    oid = f"SELECT oid FROM pg_subscription WHERE subname = 'with_slot' AND subdbid = {here}"
+    gid = f"pg_gid_{native.value(oid)}_5"
+    native.run(enabled.format("e", here), f"BEGIN; PREPARE TRANSACTION '{gid}'")
+    yield native
+    native.run(f"ROLLBACK PREPARED '{gid}'", enabled.format("d", here))
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "said", "text"),
+    [
+        (sqlstate, said, ways["sql"].words[1])
+        for code, sqlstate, said, ways in ERRORS
+        if code in WITH_TWO_PHASE
+    ],
+)
+def test_errors_with_two_phase_are_the_server_s(
+    sqlstate: str, said: str, text: str, native_with_two_phase: Database
+) -> None:
+    """A-7, A-10: the unit tests have ours say the same, by each way to ask."""
+    diag = theirs(text, native_with_two_phase)
+    assert diag is not None
+    assert (diag.sqlstate, said in str(diag.message_primary)) == (sqlstate, True), (
+        diag.message_primary
+    )
+
+
 AS_IT_STANDS = [
     pytest.param(sqlstate, said, ways["sql"].words[1], id=f"{code} {number}")
     for number, (code, sqlstate, said, ways) in enumerate(ERRORS)
-    if code not in ("A-6", *NEEDS_A_PUBLISHER) and (code, sqlstate) not in NEEDS_A_ROLE
+    if code not in ("A-6", *WITH_TWO_PHASE, *NEEDS_A_PUBLISHER)
+    and (code, sqlstate) not in NEEDS_A_ROLE
 ]
 
 
