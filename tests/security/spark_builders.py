@@ -20,6 +20,7 @@ from workers.lake.files.merge_delete_files import list_data, list_deletes
 from workers.lake.iceberg.destination import IcebergDestination
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.interfaces.segment_writer import CommitNames
+from workers.lake.metadata.snapshots import OWNER
 from workers.lake.sql import copied_keys, orphan_files, status_tables
 from workers.lake.sql.find_rows import (
     count_repeated,
@@ -43,7 +44,6 @@ from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.segment_writer import MergeSegmentWriter
 from workers.lake.sql.statements import (
-    OWNER,
     branch_path,
     call,
     create_branch,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from catalog.pg_lsn import LSN
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
 from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
@@ -59,6 +60,19 @@ class Destination(Protocol):
 
         As in ``create_table``, a stamp with a source is left out.
         A table of another owner is refused (55006) unless the owner is among ``former_owners``.
+        """
+
+    @property
+    def changes_columns(self) -> bool:
+        """Can ``change_columns`` change the columns of a table?"""
+
+    def change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> LakeTable:
+        """Change a table's columns, and keep the text that ``remember`` returns, in one commit.
+
+        Readers see the change at once, all branches have the new columns, and rows in the lake stay
+        as they are. A change that was made already has no effect.
         """
 
     def drop_table(self, ident: LakeIdent) -> None:

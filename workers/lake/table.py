@@ -35,11 +35,15 @@ SOURCE_COLUMN: Final = "_pgsub_source"
 
 @dataclass(frozen=True, slots=True)
 class LakeColumn:
-    """A column of a lake table; ``type`` decides how the publisher's text is read."""
+    """A column of a lake table; ``type`` decides how the publisher's text is read.
+
+    ``field_id`` is Iceberg's id of the column, 0 if it is not known.
+    """
 
     name: str
     type: pa.DataType
     nullable: bool = True
+    field_id: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class LakeTable:
     files.
     ``written_by_others`` are the sources for which another writer added rows since the copy;
     a table of a single owner is listed as ``""``.
+    ``publisher_columns`` is a text that a worker keeps in the table: the publisher's columns, and
+    the lake columns of them (``workers.changes.remembered_columns``).
     """
 
     ident: LakeIdent
@@ -82,6 +88,7 @@ class LakeTable:
     snapshots: Sequence[float] = field(default=(), compare=False)
     files: int = 0
     written_by_others: frozenset[str] = frozenset()
+    publisher_columns: str = ""
 
     def position(self, source: str = "") -> Stamp | None:
         """The stamp of one source of a shared table, or the table's own."""

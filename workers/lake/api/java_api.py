@@ -69,8 +69,11 @@ class JavaApi:
 
     def metadata(self, ident: LakeIdent) -> dict[str, Any]:
         """The table's newest metadata file."""
-        current = self.load(ident).operations().current()
-        found: dict[str, Any] = json.loads(self._metadata_parser.toJson(current))
+        return self.as_json(self.load(ident).operations().current())
+
+    def as_json(self, metadata: Any) -> dict[str, Any]:
+        """Iceberg's metadata of a table as data."""
+        found: dict[str, Any] = json.loads(self._metadata_parser.toJson(metadata))
         return found
 
     def late_move_of_main(self, ident: LakeIdent, branch: str) -> Callable[[], None]:
@@ -83,6 +86,18 @@ class JavaApi:
         tip = base.ref(branch).snapshotId()
         moved = self._table_metadata.buildFrom(base).setBranchSnapshot(tip, MAIN).build()
         return lambda: operations.commit(base, moved)
+
+    def replace_columns(
+        self, operations: Any, base: Any, schema: Mapping[str, Any], properties: Mapping[str, str]
+    ) -> None:
+        """Commit another current schema and more properties, if the metadata is still ``base``."""
+        columns = self._schemas.fromJson(json.dumps(schema))
+        last = max(int(base.lastColumnId()), int(columns.highestFieldId()))
+        builder = self._table_metadata.buildFrom(base).setCurrentSchema(columns, last)
+        more = self._map()
+        for key, value in properties.items():
+            more.put(key, value)
+        operations.commit(base, builder.setProperties(more).build())
 
     def collector(self) -> Any:
         """A Java ``Consumer`` of strings that keeps them, for ``joined``."""

@@ -12,6 +12,7 @@ has only calls that do no harm when they come late:
 * commits to a branch of the caller's generation. The branch may grow, or be created again, without
   harm once no worker will publish the branch;
 * the creation of a table, refused if a successor has created the table;
+* a change of columns: refused if the table changed meanwhile, else what the successor does too;
 * the fast-forward of ``main`` to a branch of the generation, refused behind a successor's fence;
 * expiries: the age limit is an absolute time, so a late call removes no more;
 * removals of listed files: a file that a snapshot names stays.
@@ -27,9 +28,11 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from catalog.errcodes import FeatureNotSupported
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.table_store import store_of_table
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, repeated
 from workers.lake.connect.sessions import Sessions
 from workers.lake.effects import ListFiles
@@ -40,9 +43,15 @@ from workers.lake.interfaces.table_api import (
     LateCommits,
     TableApi,
 )
-from workers.lake.metadata.snapshots import History, history_of
+from workers.lake.metadata.changed_schema import changed_schema
+from workers.lake.metadata.snapshots import PUBLISHER_COLUMNS, History, history_of
 from workers.lake.metadata.table_location import new_location
-from workers.lake.metadata.table_schema import columns_of, schema_json
+from workers.lake.metadata.table_schema import (
+    columns_of,
+    columns_of_schema,
+    current_schema,
+    schema_json,
+)
 from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql.statements import new_table_properties
@@ -64,6 +73,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     """
 
     lists_expiries = True
+    changes_columns = True
 
     def __init__(self, gateway: Gateway, sql: SqlTableApi, sessions: Sessions) -> None:
         self._gateway = gateway
@@ -168,6 +178,35 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
         """Set table properties."""
         self._sql.set_properties(ident, properties, what)
+
+    def change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> None:
+        """Change columns and text by a compare-and-set of the table's metadata.
+
+        ``UpdateSchema`` would repeat a refused commit with the columns that it read at first, and
+        take back what another writer did meanwhile.
+        """
+        self._sessions.get().check_open()  # as in fast_forward
+        repeated(lambda: self._change_columns(ident, changes, remember))
+
+    def _change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> None:
+        with self._gateway.api(f'changing the columns of lake table "{ident}"') as api:
+            operations = api.load(ident).operations()
+            base = operations.current()
+            metadata = api.as_json(base)
+            schema = changed_schema(metadata, changes)
+            columns = columns_of_schema(schema)
+            if columns is None:
+                raise FeatureNotSupported(
+                    f'lake table "{ident}" has a column of a type that only Spark knows'
+                )
+            text = remember(columns)
+            same = metadata.get("properties", {}).get(PUBLISHER_COLUMNS) == text
+            if not same or schema != current_schema(metadata):
+                api.replace_columns(operations, base, schema, {PUBLISHER_COLUMNS: text})
 
     # -- branches ---------------------------------------------------------------------------------
 

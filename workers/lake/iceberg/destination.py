@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from catalog.errcodes import DuplicateTable, ObjectInUse, ReplicationError, UndefinedTable
 from config.limits import SEGMENT_COMMITS
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.session import LakeSession
 from workers.lake.connect.session_conf import LakeSettings
 from workers.lake.connect.sessions import Sessions
@@ -29,6 +30,7 @@ from workers.lake.copy_plan import CopyPlan
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
 from workers.lake.iceberg.branch_writer import BranchWriter
+from workers.lake.iceberg.checked_generated import CheckedGenerated
 from workers.lake.iceberg.choose_writer import (
     choose_gateway,
     choose_table_api,
@@ -42,13 +44,12 @@ from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.failed_publish import raise_unless_published
 from workers.lake.iceberg.known_columns import KnownColumns
 from workers.lake.iceberg.new_table import first_summary, is_unfinished
-from workers.lake.metadata.snapshots import FENCE, lake_table
+from workers.lake.metadata.snapshots import FENCE, OWNER, lake_table
 from workers.lake.metadata.table_state import TableState
 from workers.lake.refusals import main_was_moved
 from workers.lake.segment import Generated, RowsOf, SourcePart
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
 from workers.lake.sql.find_rows import count_repeated
-from workers.lake.sql.generated_check import generated_types
 from workers.lake.sql.merge_results import count
 from workers.lake.sql.orphan_files import KeptFiles, remove_orphans
 from workers.lake.sql.other_writers import (
@@ -60,7 +61,7 @@ from workers.lake.sql.other_writers import (
 )
 from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.row_queries import RowQueries
-from workers.lake.sql.statements import OWNER, TABLE_PROPERTIES
+from workers.lake.sql.statements import TABLE_PROPERTIES
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import Staging
 from workers.lake.table import (
@@ -94,8 +95,7 @@ class IcebergDestination(Destination):
         """``session``: user and session id of a session to take over, for the first thread.
         ``has_successor``: did a successor close this session, which was closed from outside?
         ``catalog_file``: the embedded lake's catalog, if the tables are there. ``format_version``:
-        Iceberg's version for new tables. Only version 3 records the snapshot that last wrote a row,
-        and so tells writers apart.
+        Iceberg's version for new tables. Only version 3 tells the writers of rows apart.
         """
         user_id = f"pgsub_{identity.subid}"
         gateway, close = choose_gateway(url)
@@ -107,7 +107,7 @@ class IcebergDestination(Destination):
         self._file_tables = choose_tables(commits, self._staging)
         self._columns = KnownColumns(self._tables, self._file_tables.forget)
         self._branch_positions: dict[tuple[LakeIdent, str], Stamp] = {}
-        self._checked_generated: set[tuple[LakeIdent, tuple[LakeColumn, ...], Generated]] = set()
+        self._generated = CheckedGenerated(self._sessions, self._columns)
         self._finds_other_writers = settings.track_commit_timestamp
         self._format_version = max(format_version, SINCE if self._finds_other_writers else 0)
         self._other_writers: dict[LakeIdent, OtherWriters] = {}
@@ -123,7 +123,7 @@ class IcebergDestination(Destination):
     def _as_table(self, ident: LakeIdent, state: TableState) -> LakeTable:
         self._columns.note(ident, state.columns)
         self._durability.read(ident, state)
-        return lake_table(ident, state.columns, state.properties.get(OWNER), state.history)
+        return lake_table(ident, state.columns, state.properties, state.history)
 
     def create_table(
         self,
@@ -158,11 +158,7 @@ class IcebergDestination(Destination):
         self, ident: LakeIdent, columns: Sequence[LakeColumn], generated: Generated
     ) -> tuple[LakeColumn, ...]:
         """The generated columns over ``columns``, with types; at most one call."""
-        if not generated:
-            return ()
-        names = {name for name, _ in generated}
-        others = [column for column in columns if column.name not in names]
-        return generated_types(self._sessions.get(), ident, others, generated)
+        return self._generated.types(ident, columns, generated)
 
     def adopt_table(
         self, ident: LakeIdent, *, owner: str, stamp: Stamp, former_owners: Collection[str] = ()
@@ -179,6 +175,20 @@ class IcebergDestination(Destination):
         properties = {**TABLE_PROPERTIES, **others, OWNER: owner}
         self._tables.set_properties(ident, properties, f'adopting lake table "{ident}"')
         self._tables.commit_empty(ident, MAIN, first_summary(stamp), existing.columns)
+        return self._existing(ident)
+
+    @property
+    def changes_columns(self) -> bool:
+        """Can ``change_columns`` change the columns of a table?"""
+        return self._tables.changes_columns
+
+    def change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> LakeTable:
+        """Change columns and text in one commit; the files of branches are listed again."""
+        self._tables.change_columns(ident, changes, remember)
+        self._durability.committed(ident, 1)
+        self._forget(ident)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
@@ -265,7 +275,7 @@ class IcebergDestination(Destination):
         session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         for segment in segments:
-            self._check_generated(session, ident, segment.generated)
+            self._generated.check(ident, segment.generated)
         try:
             effects = self._writer(session, ident, branch).write(parts)
         except BaseException:
@@ -296,14 +306,14 @@ class IcebergDestination(Destination):
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
         session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
-        self._check_generated(session, ident, plan.generated)
+        self._generated.check(ident, plan.generated)
         rows = run_copy(session, self._writer(session, ident, branch), plan, progress)
         if plan.stamp is not None:
             self._branch_positions[ident, branch] = plan.stamp
         return rows
 
     def existing_keys(self, ident: LakeIdent, branch: str, key: Sequence[str]) -> ExistingKeys:
-        """Count existing keys among the rows of the branch's last commit; see ``copied_keys``."""
+        """Count existing keys among rows of the last commit; see ``copied_keys``."""
         return count_existing_keys(self._sessions.get(), ident, branch, key)
 
     def repeated_keys(
@@ -326,16 +336,16 @@ class IcebergDestination(Destination):
         session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         self._file_tables.forget(ident)
-        self._check_generated(session, ident, generated)
+        self._generated.check(ident, generated)
         overwrite_existing_rows(session, ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
 
         Only the worker's generation writes to the branch, and a session with an unanswered call is
-        released before a new session is used. The tip that ``write_branch`` left need therefore not
-        be read again. Raises 40001 if ``main`` or the branch was moved; no row of the batch is
-        visible then. Returns the newest snapshot of ``main``, or None if the answer was unclear.
+        released before a new session is used. So the tip that ``write_branch`` left is not read
+        again. Raises 40001 if ``main`` or the branch was moved; no row of the batch is visible.
+        Returns the newest snapshot of ``main``, or None after a call without a clear answer.
         """
         if self._branch_positions.get((ident, branch)) != stamp:
             found = self._tables.history(ident).tip_stamp(branch)
@@ -428,16 +438,6 @@ class IcebergDestination(Destination):
         queries = RowQueries(session, self._staging, ident, branch, ranges)
         writers = writers_for(self._file_tables, self._tables, queries, columns, others)
         return BranchWriter(self._tables, ident, branch, writers)
-
-    def _check_generated(
-        self, session: LakeSession, ident: LakeIdent, generated: Generated
-    ) -> None:
-        """Let Spark check generation expressions before the first use on the table's columns."""
-        if generated:
-            columns = self._columns.of(ident)
-            if (ident, columns, generated) not in self._checked_generated:
-                self.generated_columns(ident, columns, generated)
-                self._checked_generated.add((ident, columns, generated))
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
         table = self.table(ident)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.effects import ListFiles
 from workers.lake.metadata.snapshots import History
 from workers.lake.metadata.table_state import TableState
@@ -42,6 +43,8 @@ class TableApi(Protocol):
 
     lists_expiries: bool
     """Can ``expire_snapshots`` list the files of snapshots, so that the files stay for a while?"""
+    changes_columns: bool
+    """Can ``change_columns`` change a table's columns?"""
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -94,6 +97,18 @@ class TableApi(Protocol):
         """Set table properties; all further properties stay.
 
         ``what`` names the purpose in error messages.
+        """
+
+    def change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> None:
+        """Change the table's columns, and keep the text that ``remember`` returns, in one commit.
+
+        The columns are the table's, not a branch's: readers of ``main`` see the change at once.
+        Gateway: a single compare-and-set, never repeated by Iceberg. SQL: 0A000, because Spark does
+        not tell the field ids.
+        Late: refused if the table changed meanwhile. If not, the successor decides on the same
+        changes, and finds them made.
         """
 
     # -- branches ---------------------------------------------------------------------------------

@@ -20,12 +20,14 @@ from catalog.errcodes import (
     ReplicationError,
     UndefinedTable,
 )
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import read_copy
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans, counts
 from workers.lake.generated_columns import check_uses, read_generated
 from workers.lake.memory.apply_segments import Work
+from workers.lake.memory.changed_columns import change_columns
 from workers.lake.memory.lake import (
     MemoryLake,
     MemoryTable,
@@ -95,6 +97,7 @@ class MemoryDestination(Destination):
                 rows,
                 tuple(each.committed for each in table.snapshots.values()),
                 written_by_others=written_by_others(ancestors_of(table, MAIN), sources),
+                publisher_columns=table.publisher_columns,
             )
 
     def create_table(
@@ -139,6 +142,19 @@ class MemoryDestination(Destination):
             raise ObjectInUse(f'lake table "{ident}" belongs to another subscription')
         table.owner = owner
         self.lake.commit(table, MAIN, self._rows(table, MAIN), None if stamp.source else stamp)
+        return self._existing(ident)
+
+    changes_columns = True
+
+    def change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> LakeTable:
+        """Change the columns of the table in all snapshots, and keep the text."""
+        self._enter("change_columns")
+        table = self._get(ident)
+        with self.lake.lock:
+            change_columns(table, changes)
+            table.publisher_columns = remember(table.columns)
         return self._existing(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:

@@ -30,14 +30,25 @@ class MemorySnapshot:
 class MemoryTable:
     """A table: columns, refs (name → snapshot id) and snapshots.
 
-    ``once_on_main`` are the snapshots that ``main`` was at.
+    ``once_on_main`` are the snapshots that ``main`` was at. ``last_id`` is the highest field id of
+    a column that is or was there.
     """
 
     columns: tuple[LakeColumn, ...]
     owner: str | None = None
+    publisher_columns: str = ""
+    last_id: int = 0
     refs: dict[str, int] = field(default_factory=dict)
     snapshots: dict[int, MemorySnapshot] = field(default_factory=dict)
     once_on_main: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Give the columns field ids, as Iceberg gives them."""
+        self.columns = tuple(
+            column if column.field_id else replace(column, field_id=n)
+            for n, column in enumerate(self.columns, 1)
+        )
+        self.last_id = max([self.last_id, *(column.field_id for column in self.columns)])
 
 
 class MemoryLake:

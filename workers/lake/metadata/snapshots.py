@@ -12,6 +12,8 @@ from catalog.errcodes import InvalidTextRepresentation, ObjectNotInPrerequisiteS
 from catalog.pg_lsn import LSN
 from workers.lake.table import MAIN, LakeColumn, LakeIdent, LakeTable, Stamp
 
+OWNER: Final = "pgsub.owner"
+PUBLISHER_COLUMNS: Final = "pgsub.columns"
 ORIGIN: Final = "pgsub.origin"
 LSN_KEY: Final = "pgsub.lsn"
 EPOCH: Final = "pgsub.epoch"
@@ -139,7 +141,10 @@ class History:
 
 
 def lake_table(
-    ident: LakeIdent, columns: tuple[LakeColumn, ...], owner: str | None, history: History
+    ident: LakeIdent,
+    columns: tuple[LakeColumn, ...],
+    properties: Mapping[str, str],
+    history: History,
 ) -> LakeTable:
     """A table as readers of ``main`` see it."""
     tip = history.tip()
@@ -147,7 +152,7 @@ def lake_table(
     return LakeTable(
         ident,
         columns,
-        owner,
+        properties.get(OWNER),
         history.refs.get(MAIN),
         history.stamp(),
         history.sources(),
@@ -156,6 +161,7 @@ def lake_table(
         array("d", sorted(at / 1000 for at in committed)),
         tip.files if tip else 0,
         written_by_others(history.ancestors(MAIN), history.sources()),
+        properties.get(PUBLISHER_COLUMNS, ""),
     )
 
 

@@ -56,12 +56,17 @@ def columns_of(metadata: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:
 
     A column to which pgsub publishes no values (struct, map) has the null type, as in ``typemap``.
     """
+    return columns_of_schema(current_schema(metadata))
+
+
+def columns_of_schema(schema: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:
+    """The columns of a schema; None as from ``columns_of``."""
     columns = []
-    for field in current_fields(metadata):
+    for field in schema["fields"]:
         type = _arrow_type(field["type"])
         if type is None:
             return None
-        columns.append(LakeColumn(field["name"], type, not field["required"]))
+        columns.append(LakeColumn(field["name"], type, not field["required"], field["id"]))
     return tuple(columns)
 
 
@@ -78,10 +83,15 @@ def _arrow_type(type: Any) -> pa.DataType | None:
 
 def current_fields(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The fields of the current schema."""
-    current = metadata["current-schema-id"]
-    schema = next(each for each in metadata["schemas"] if each["schema-id"] == current)
-    fields: Sequence[Mapping[str, Any]] = schema["fields"]
+    fields: Sequence[Mapping[str, Any]] = current_schema(metadata)["fields"]
     return fields
+
+
+def current_schema(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The current schema of a table."""
+    current = metadata["current-schema-id"]
+    schemas: Sequence[Mapping[str, Any]] = metadata["schemas"]
+    return next(each for each in schemas if each["schema-id"] == current)
 
 
 def plain_type(name: str) -> pa.DataType | None:
@@ -100,19 +110,20 @@ def schema_json(columns: Sequence[LakeColumn]) -> str:
             "id": number,
             "name": column.name,
             "required": not column.nullable,
-            "type": _iceberg_type(column.type, numbers),
+            "type": iceberg_type(column.type, numbers),
         }
         for number, column in numbered
     ]
     return json.dumps({"type": "struct", "schema-id": 0, "fields": fields})
 
 
-def _iceberg_type(type: Any, numbers: Iterator[int]) -> Any:
+def iceberg_type(type: Any, numbers: Iterator[int]) -> Any:
+    """A lake column's type as Iceberg writes a type; ``numbers`` are ids for the parts."""
     if pa.types.is_list(type) or pa.types.is_large_list(type):
         return {
             "type": "list",
             "element-id": next(numbers),
-            "element": _iceberg_type(type.value_type, numbers),
+            "element": iceberg_type(type.value_type, numbers),
             "element-required": False,
         }
     if pa.types.is_decimal128(type):

@@ -42,8 +42,9 @@ from sqlglot import exp
 from workers.lake.connect.errors import FileMissing
 from workers.lake.connect.session import LakeSession
 from workers.lake.effects import Orphans
+from workers.lake.metadata.snapshots import OWNER
 from workers.lake.metadata.table_location import is_own_folder
-from workers.lake.sql.statements import OWNER, call, identifier, name_of, sql_text, table_path, text
+from workers.lake.sql.statements import call, identifier, name_of, sql_text, table_path, text
 from workers.lake.sql.table_metadata import read_properties
 from workers.lake.table import BRANCH_PREFIX, LakeIdent
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark  # given by name, every worker would import the class
 
 from workers.lake.connect.session_conf import CATALOG
+from workers.lake.metadata.snapshots import OWNER
 from workers.lake.sql.spark_typemap import spark_ddl
 from workers.lake.table import MAIN, SOURCE_COLUMN, LakeColumn, LakeIdent
 
@@ -51,7 +52,6 @@ NEW_TABLE_PROPERTIES: Final[Mapping[str, str]] = {
 
 FORMAT_VERSION: Final = "format-version"
 """An adopted table keeps its format version too."""
-OWNER: Final = "pgsub.owner"
 
 
 def identifier(name: str) -> exp.Identifier:

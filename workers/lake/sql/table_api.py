@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from sqlglot import exp
 
-from catalog.errcodes import DuplicateTable, ReplicationError
+from catalog.errcodes import DuplicateTable, FeatureNotSupported, ReplicationError
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, is_missing
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.connect.sessions import Sessions
@@ -42,6 +43,7 @@ class SqlTableApi(TableApi):
     """``TableApi`` in Spark SQL; a thread uses the thread's session of ``sessions``."""
 
     lists_expiries = False
+    changes_columns = False
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -156,6 +158,16 @@ class SqlTableApi(TableApi):
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
         """ALTER TABLE … SET TBLPROPERTIES."""
         self._sessions.get().command(statements.set_properties(ident, properties), what)
+
+    def change_columns(
+        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+    ) -> None:
+        """0A000: Spark SQL does not tell the field ids of the columns."""
+        del changes, remember
+        raise FeatureNotSupported(
+            f'the columns of lake table "{ident}" can be changed only by the embedded lake server',
+            hint="Change them with ALTER TABLE in pgsub sql.",
+        )
 
     # -- branches ---------------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.sessions import Sessions
 from workers.lake.interfaces.table_api import TableApi
-from workers.lake.metadata.snapshots import stamp_properties
+from workers.lake.metadata.snapshots import OWNER, stamp_properties
 from workers.lake.metadata.table_schema import columns_of
 from workers.lake.metadata.table_state import TableState
-from workers.lake.sql.statements import OWNER, sql_text, table_path
+from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
 

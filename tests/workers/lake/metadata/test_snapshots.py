@@ -72,7 +72,8 @@ def test_each_source_of_a_shared_table_has_its_copy(
 def test_a_new_table_has_one_snapshot_of_an_unknown_time() -> None:
     position = Stamp("pg_1", LSN(5), "e", LSN(0))
     history = history_of_new_table(7, stamp_properties(position))
-    table = lake_table(LakeIdent("s", "t"), (), "me", history)
+    table = lake_table(LakeIdent("s", "t"), (), {"pgsub.owner": "me"}, history)
     assert (table.snapshot_id, table.stamp, table.records, table.files) == (7, position, 0, 0)
+    assert table.owner == "me"
     assert list(table.snapshots) == []
     assert not table.written_by_others

@@ -22,6 +22,7 @@ from catalog.pg_subscription import Subscription
 from tests.workers.lake.two_columns import BIGINT, COLUMNS, append, count, delete, stamp, update
 from workers.lake.connect.errors import FileMissing, SessionClosed
 from workers.lake.effects import FileSizes, Orphans
+from workers.lake.metadata.snapshots import OWNER
 from workers.lake.sources import branches_of
 from workers.lake.sql.orphan_files import (
     _COPYING,
@@ -33,7 +34,6 @@ from workers.lake.sql.orphan_files import (
     remove_orphans,
 )
 from workers.lake.sql.statements import (
-    OWNER,
     branch_path,
     create_namespace,
     create_table,
