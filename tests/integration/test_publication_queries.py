@@ -22,6 +22,7 @@ from workers.publisher.publications import (
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
 from workers.publisher.replica_identity import OTHER_LEAF, fetch_identities
 from workers.publisher.replication_slots import fetch_slot, fetch_sync_slots
+from workers.publisher.table_shape import fetch_shape
 
 SCHEMA = """
 CREATE DOMAIN price AS numeric(10, 2);
@@ -384,3 +385,49 @@ def test_the_types_that_text_is_made_of(conn: WalReceiverConn) -> None:
     assert sorted(odd.types[mood].parts.values()) == ["ok", "sad"]
     assert texts.types[place].parts == {"1": "x", "2": "at"}
     assert (odd.types[mood].name, texts.types[place].kind) == ("public.mood", "c")
+
+
+def test_the_shape_of_a_table(conn: WalReceiverConn) -> None:
+    """A constant default is in the catalog, a volatile one in the files alone."""
+    relid = fetch_remote_table_info(conn, "public", "filtered", ["inserts"]).relid
+    before = fetch_shape(conn, relid, ["inserts", "lists"])
+    assert before is not None
+    assert [(c.attnum, c.name) for c in before.columns] == [(1, "a"), (2, "b"), (3, "c")]
+    assert before.files.keys() == {relid}
+    assert ("*" in before.lists) == (conn.server_version >= 15)
+    conn.exec(
+        "ALTER TABLE public.filtered ADD COLUMN d int DEFAULT 5, ADD COLUMN e int, DROP COLUMN c"
+    )
+    constant = fetch_shape(conn, relid, ["inserts"])
+    assert constant is not None
+    assert constant.dropped == {3}
+    assert {c.name: c.has_missing for c in constant.columns} == {
+        "a": False,
+        "b": False,
+        "d": True,
+        "e": False,
+    }
+    assert constant.files == before.files
+    conn.exec("ALTER TABLE public.filtered ADD COLUMN f float DEFAULT random()")
+    conn.exec("ALTER TABLE public.filtered ALTER f DROP DEFAULT")
+    volatile = fetch_shape(conn, relid, ["inserts"])
+    assert volatile is not None
+    assert not volatile.columns[-1].has_missing
+    assert volatile.files != before.files
+
+
+def test_the_shape_of_a_partitioned_table(conn: WalReceiverConn) -> None:
+    """Its files are those of the partitions, and so are the values of a constant default."""
+    relid = fetch_remote_table_info(conn, "public", "parent", ["root"]).relid
+    conn.exec("ALTER TABLE public.parent ADD COLUMN d int DEFAULT 5")
+    shape = fetch_shape(conn, relid, ["root"])
+    assert shape is not None
+    assert len(shape.files) == 2
+    assert [c.has_missing for c in shape.columns] == [False, False, True]
+
+
+def test_the_shape_of_a_table_with_generated_columns(conn: WalReceiverConn) -> None:
+    relid = fetch_remote_table_info(conn, "public", "plain", ["it's"]).relid
+    shape = fetch_shape(conn, relid, ["it's"])
+    assert shape is not None
+    assert [(c.name, c.computed) for c in shape.columns] == [("a", False), ("g", True)]

@@ -36,6 +36,7 @@ from workers.publisher.remote_table import (
 from workers.publisher.replica_identity import fetch_identities
 from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.sync_slot import free_slot_name
+from workers.publisher.table_shape import fetch_shape
 from workers.stream.start import start_options
 
 Names = list[str]
@@ -71,6 +72,7 @@ QUERIES: Mapping[str, Callable[[Any, Names], object]] = {
     "identities": lambda conn, n: fetch_identities(conn, n, [7, 8]),
     "relation": lambda conn, n: fetch_remote_table_info(conn, n[0], n[1], n[2:]),
     "relids": lambda conn, n: fetch_relids(conn, [(n[0], n[1]), (n[2], n[3])]),
+    "shape": lambda conn, n: fetch_shape(conn, 7, n),
     "slot": lambda conn, n: fetch_slot(conn, n[0]),
     "free name": lambda conn, n: free_slot_name(conn, n[0]),
 }

@@ -238,6 +238,50 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 3
 
+-- The columns of a relation with dropped ones, and the files of the relation and its partitions, as
+-- of one moment: a file says that no row was rewritten since an earlier question.
+-- name: shape
+WITH RECURSIVE tree (oid) AS (
+    SELECT :relid::pg_catalog.oid
+    UNION ALL
+    SELECT h.inhrelid
+    FROM pg_catalog.pg_inherits h
+    JOIN tree ON h.inhparent = tree.oid
+    JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid AND l.relispartition)
+SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, :computed, :missing,
+       (SELECT pg_catalog.string_agg(f.oid::text || ':' || f.relfilenode::text, ' ' ORDER BY f.oid)
+        FROM pg_catalog.pg_class f WHERE f.oid IN (SELECT oid FROM tree) AND f.relfilenode <> 0),
+       :lists
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = :relid AND a.attnum > 0
+ORDER BY a.attnum
+
+-- name: lists_10
+''
+
+-- name: lists_15
+(SELECT pg_catalog.string_agg(
+            pr.oid::text || '/' || pr.xmin::text
+                || CASE WHEN pr.prattrs IS NULL THEN '' ELSE '*' END, ' ' ORDER BY pr.oid)
+ FROM pg_catalog.pg_publication_rel pr
+ JOIN pg_catalog.pg_publication p ON p.oid = pr.prpubid
+ WHERE p.pubname IN (:publications)
+   AND (pr.prrelid = :relid
+        OR pr.prrelid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(:relid))))
+
+-- name: computed_10
+a.attidentity <> ''
+
+-- name: computed_12
+a.attgenerated <> '' OR a.attidentity <> ''
+
+-- name: missing_10
+false
+
+-- name: missing_11
+EXISTS (SELECT 1 FROM pg_catalog.pg_attribute p
+        WHERE p.attrelid IN (SELECT oid FROM tree) AND p.attname = a.attname AND p.atthasmissing)
+
 -- name: ranges_10
 SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
 

@@ -217,12 +217,12 @@ def _columns(
     name = newest("columns", conn.server_version, 18, 12, 10)
     found = conn.exec(query(name, relid=str(relid)))
     rows = [row for row in found if listed is None or to_number(row[0]) in listed]
-    types = _fetch_types(conn, {to_number(row[2]) for row in rows})
+    types = fetch_types(conn, {to_number(row[2]) for row in rows})
     columns = tuple(
         RemoteColumn(
             attnum=to_number(row[0]),
             name=to_text(row[1]),
-            type=_resolve(types, to_number(row[2]), to_number(row[3])),
+            type=resolve_type(types, to_number(row[2]), to_number(row[3])),
             in_key=row[5] == "t",
             generated=row[6] == "t",
             atttypid=to_number(row[2]),
@@ -234,7 +234,7 @@ def _columns(
 
 
 @dataclass(frozen=True, slots=True)
-class _TypeRow:
+class TypeRow:
     """A row of pg_type; ``basetype`` and ``element`` are 0 for none."""
 
     nspname: str
@@ -246,12 +246,13 @@ class _TypeRow:
     delimiter: str
 
 
-def _fetch_types(conn: QueryConn, oids: set[int]) -> dict[int, _TypeRow]:
+def fetch_types(conn: QueryConn, oids: Collection[int]) -> dict[int, TypeRow]:
+    """Ask for types, with the types that domains and arrays are made of."""
     if not oids:
         return {}
     rows = conn.exec(query("types", types=", ".join(map(str, sorted(oids)))))
     return {
-        to_number(row[0]): _TypeRow(
+        to_number(row[0]): TypeRow(
             nspname=to_text(row[1]),
             typname=to_text(row[2]),
             typtype=to_text(row[3]),
@@ -266,12 +267,12 @@ def _fetch_types(conn: QueryConn, oids: set[int]) -> dict[int, _TypeRow]:
 
 def fetch_delimiters(conn: QueryConn, oids: Collection[int]) -> dict[int, str]:
     """Ask for the delimiter of the elements; leaves out types without elements, or dropped."""
-    types = _fetch_types(conn, set(oids))
-    resolved = {oid: _resolve(types, oid, -1).element for oid in oids if oid in types}
+    types = fetch_types(conn, set(oids))
+    resolved = {oid: resolve_type(types, oid, -1).element for oid in oids if oid in types}
     return {oid: element.delimiter for oid, element in resolved.items() if element is not None}
 
 
-def _resolve(types: dict[int, _TypeRow], oid: int, typmod: int) -> ColumnType:
+def resolve_type(types: dict[int, TypeRow], oid: int, typmod: int) -> ColumnType:
     """Resolve domains (``getBaseTypeAndTypmod``), and the elements of an array.
 
     The typmod of an array applies to the elements.
@@ -286,4 +287,4 @@ def _resolve(types: dict[int, _TypeRow], oid: int, typmod: int) -> ColumnType:
     column = ColumnType(oid, typmod, row.nspname, row.typname, row.typtype, delimiter=delimiter)
     if not row.element:
         return column
-    return replace(column, element=_resolve(types, row.element, typmod))
+    return replace(column, element=resolve_type(types, row.element, typmod))

@@ -18,6 +18,7 @@ from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import PublishedTable, TableName, fetch_fingerprints
 from workers.publisher.remote_table import fetch_delimiters, fetch_relids
 from workers.publisher.replica_identity import Identities, fetch_identities
+from workers.publisher.table_shape import TableShape, fetch_shape
 
 _LOCK_TIMEOUT: Final = (
     f"SELECT pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', false)"
@@ -99,5 +100,19 @@ def ask_text_types(
     try:
         conn.patience = CONNECT_SECONDS
         return fetch_text_types(conn, relids)
+    finally:
+        conn.close()
+
+
+def ask_shape(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    relid: int,
+) -> TableShape | None:
+    """Ask for the present shape of a relation; the queries wait for no lock on a table."""
+    conn = connect_beside(sub, streaming, interrupted)
+    try:
+        return fetch_shape(conn, relid, sub.subpublications)
     finally:
         conn.close()

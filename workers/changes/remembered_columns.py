@@ -1,0 +1,106 @@
+"""The publisher's columns that a lake table was last brought in line with, as a text. Pure.
+
+The text is a property of the lake table, and changes in the same commit as the lake's columns. So
+the text is never ahead of the lake's columns or behind them, and a lost data directory loses no
+text. The catalog has a copy, from the table's copy on.
+
+Each column is remembered by the publisher's ``attnum`` and by Iceberg's field id. Both stay for
+ever, under every name. ``natts`` is the highest ``attnum`` that was known, so a higher number is a
+new column. ``files`` says which files the rows had: the same files later prove that no row was
+rewritten meanwhile. ``kept`` are lake columns whose publisher column was dropped, or is not
+published any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from workers.lake.table import LakeColumn, LakeTable
+from workers.proto.messages import Relation
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedColumn:
+    """A published column, and the lake column with its values.
+
+    ``typid`` and ``typmod`` are the declared type, ``base`` is the type below all domains.
+    """
+
+    attnum: int
+    name: str
+    typid: int
+    typmod: int
+    base: int
+    field_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedColumns:
+    """The columns of a table under a copy id (``epoch``)."""
+
+    epoch: str
+    relid: int
+    natts: int
+    files: Mapping[int, int]
+    columns: tuple[RememberedColumn, ...]
+    kept: Mapping[int, int] = field(default_factory=dict)
+    """attnum → field id"""
+    lists: str = ""
+
+    def as_text(self) -> str:
+        """The text; ``from_text`` is the inverse."""
+        columns = [
+            [each.attnum, each.name, each.typid, each.typmod, each.base, each.field_id]
+            for each in self.columns
+        ]
+        found = {
+            "epoch": self.epoch,
+            "relid": self.relid,
+            "natts": self.natts,
+            "files": self.files,
+            "columns": columns,
+            "kept": self.kept,
+            "lists": self.lists,
+        }
+        return json.dumps(found, separators=(",", ":"))
+
+    def describes(self, relation: Relation) -> bool:
+        """Does a Relation message announce exactly these columns?"""
+        return self.relid == relation.relid and [
+            (each.name, each.typid, each.typmod) for each in self.columns
+        ] == [(each.name, each.typid, each.typmod) for each in relation.columns]
+
+    def are_in(self, lake: Sequence[LakeColumn]) -> bool:
+        """Does the lake table still have every remembered column?"""
+        present = {each.field_id for each in lake}
+        return all(each.field_id in present for each in self.columns)
+
+
+def from_text(text: str) -> RememberedColumns:
+    """The columns of a text."""
+    found = json.loads(text)
+    return RememberedColumns(
+        found["epoch"],
+        found["relid"],
+        found["natts"],
+        {int(oid): file for oid, file in found["files"].items()},
+        tuple(RememberedColumn(*each) for each in found["columns"]),
+        {int(attnum): field_id for attnum, field_id in found["kept"].items()},
+        found["lists"],
+    )
+
+
+def remembered_in(lake: LakeTable, stored: str | None, epoch: str) -> RememberedColumns | None:
+    """The columns that a lake table was brought in line with; None if nothing says so.
+
+    The lake table's text counts before ``stored``, the text in the catalog: a power cut sets both
+    the lake's columns and the lake table's text back. A text of another copy says nothing.
+    """
+    for text in (lake.publisher_columns, stored):
+        if text:
+            found = from_text(text)
+            if found.epoch == epoch and found.are_in(lake.columns):
+                return found
+    return None

@@ -1,0 +1,344 @@
+"""Decide what a change of the publisher's columns means for the lake table. Pure.
+
+Three descriptions are compared:
+
+* what is *remembered*: the columns that the lake table was last brought in line with;
+* the *message*: the Relation message of the change that is to be applied;
+* the *shape*: the publisher's catalog now, which may be ahead of the message.
+
+The message has names and types, and no number of a column. The shape has the numbers. So a column
+of the message is found in the shape by name and type, and in memory by number. A number that is
+remembered under another name was renamed; a remembered number that is gone was dropped; a number
+above all remembered numbers is new.
+
+The answer is never a guess. Nothing is followed, with a reason, where the message does not equal
+the beginning of the shape, or where two histories could have led to it:
+
+* The shape may be ahead by added columns only. A rename, a drop or another type behind the message
+  leaves a column of the message without its equal in the shape.
+* A dropped and an added column of one type in one step may be a renaming whose column was dropped
+  and added again since.
+* Old rows of an added column are known only while no row was rewritten: VACUUM FULL, TRUNCATE and a
+  volatile default all give a table a new file.
+* Under a column list a column may be there, with values, long before it is published.
+
+A trace. Remembered is ``1 id, 2 name``, and the message is ``id, title, age``::
+
+    the shape                               the answer
+    1 id, 2 title, 3 age                    column 2 renamed, column 3 added
+    1 id, 2 title, 3 age, 4 since           the same; column 4 comes with a later message
+    1 id, 2 label, 3 age                    the shape is ahead: "title" is not there any more
+    1 id, 3 title, 4 age                    column 2 dropped, 3 and 4 added: or is 3 column 2?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from catalog.pg_subscription import TableOptions
+from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
+from workers.lake.column_changes import (
+    AddColumn,
+    ColumnChange,
+    DropColumn,
+    RenameColumn,
+    WidenColumn,
+    is_wider,
+)
+from workers.lake.table import LakeColumn
+from workers.lake.typemap import lake_type
+from workers.proto.messages import Relation
+from workers.publisher.table_shape import ShapeColumn, TableShape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TEXTS: Final = frozenset({25, 1043})
+"""text and varchar: PostgreSQL changes one to the other without a look at the values."""
+
+_PROMOTED: Final = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
+"""int2 → int4, int2 → int8, int4 → int8, float4 → float8: rewritten, with equal values."""
+
+
+class CannotFollow(Exception):  # noqa: N818 - the caller turns the reason into an error
+    """The change, or its meaning for the rows in the lake, is not certain; the reason says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What brings a lake table in line with a message.
+
+    ``changes`` are made in one step. ``sentences`` say what happened on the publisher.
+    """
+
+    changes: tuple[ColumnChange, ...]
+    sentences: tuple[str, ...]
+    _before: RememberedColumns
+    _shape: TableShape
+    _natts: int
+    _columns: tuple[tuple[ShapeColumn, str], ...]
+    _kept: Mapping[int, int]
+
+    def remembered(self, lake: Sequence[LakeColumn]) -> RememberedColumns:
+        """What is remembered once the lake table has the changed columns ``lake``."""
+        ids = {each.name: each.field_id for each in lake}
+        columns = tuple(_remember(each, ids[name]) for each, name in self._columns)
+        before, shape = self._before, self._shape
+        return RememberedColumns(
+            before.epoch, before.relid, self._natts, shape.files, columns, self._kept, shape.lists
+        )
+
+
+def first_look(
+    shape: TableShape,
+    relation: Relation,
+    lake: Sequence[LakeColumn],
+    options: TableOptions,
+    epoch: str,
+) -> RememberedColumns | None:
+    """What to remember of a table that is seen for the first time; None if it is not in line.
+
+    The lake table must have every column of the message already. Every further column of the shape
+    counts as known: whether it is a later one, or one that was not published, is not certain.
+    """
+    ids = {each.name: each.field_id for each in lake}
+    found = _find(relation, shape)
+    if found is None or any(options.lake_column(each.name) not in ids for each in found):
+        return None
+    columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
+    natts = max(_highest(shape.columns), *shape.dropped, 0)
+    return RememberedColumns(epoch, shape.relid, natts, shape.files, columns, lists=shape.lists)
+
+
+def decide(
+    before: RememberedColumns,
+    shape: TableShape,
+    relation: Relation,
+    lake: Sequence[LakeColumn],
+    options: TableOptions,
+    *,
+    drops: bool = False,
+) -> Decision:
+    """Decide how the lake table follows a message; raises ``CannotFollow``.
+
+    ``drops`` says that a dropped column leaves the lake table (``on_dropped_column: drop``).
+    """
+    found = _find(relation, shape)
+    if found is None:
+        raise CannotFollow(
+            "The publisher's columns have changed once more since, so what this change did is not "
+            "known any more."
+        )
+    last = max(before.natts, _highest(found))
+    if any(before.natts < attnum <= last for attnum in shape.dropped):
+        raise CannotFollow("A column was added and dropped again meanwhile.")
+    change = _Change(before, shape, lake, options, drops)
+    known = {each.attnum: each for each in before.columns}
+    new = [each for each in found if each.attnum not in known]
+    gone = [each for each in before.columns if each.attnum not in {f.attnum for f in found}]
+    change.leave(gone, new)
+    for each in found:
+        if each.attnum in known:
+            change.stay(known[each.attnum], each)
+    for each in new:
+        change.join(each)
+    return change.decision(found, _known_up_to(shape, last))
+
+
+def _find(relation: Relation, shape: TableShape) -> list[ShapeColumn] | None:
+    """The columns of a message in the shape, by name and type; None if they are not all there."""
+    if relation.relid != shape.relid:
+        return None
+    named = {each.name: each for each in shape.columns}
+    found = [named.get(each.name) for each in relation.columns]
+    columns = [each for each in found if each is not None]
+    sent = [(each.typid, each.typmod) for each in relation.columns]
+    numbers = [each.attnum for each in columns]
+    if [(each.typid, each.typmod) for each in columns] != sent or numbers != sorted(numbers):
+        return None
+    return columns
+
+
+def _highest(columns: Sequence[ShapeColumn]) -> int:
+    return max((each.attnum for each in columns), default=0)
+
+
+def _known_up_to(shape: TableShape, last: int) -> int:
+    """The highest number of a column that is no new column later: all numbers up to ``last`` are
+    known, and so are numbers of dropped columns below the next column."""
+    later = [each.attnum for each in shape.columns if each.attnum > last]
+    return min(later) - 1 if later else max(last, *shape.dropped, 0)
+
+
+def _remember(column: ShapeColumn, field_id: int) -> RememberedColumn:
+    type = column.type.oid
+    return RememberedColumn(column.attnum, column.name, column.typid, column.typmod, type, field_id)
+
+
+class _Change:
+    """The changes of one table, collected column by column."""
+
+    def __init__(
+        self,
+        before: RememberedColumns,
+        shape: TableShape,
+        lake: Sequence[LakeColumn],
+        options: TableOptions,
+        drops: bool,
+    ) -> None:
+        self._before = before
+        self._shape = shape
+        self._options = options
+        self._drops = drops
+        self._changes: list[ColumnChange] = []
+        self._sentences: list[str] = []
+        self._kept = dict(before.kept)
+        self._types = {each.field_id: each.type for each in lake}
+        self._names = {each.field_id: each.name for each in lake}
+
+    @property
+    def _same_files(self) -> bool:
+        """Was no row rewritten since the columns were remembered? Partitions come and go."""
+        before, now = self._before.files, self._shape.files
+        return all(now.get(relid, file) == file for relid, file in before.items())
+
+    def leave(self, gone: Sequence[RememberedColumn], new: Sequence[ShapeColumn]) -> None:
+        """Columns that the message lacks: dropped, or not published any more."""
+        dropped = [each for each in gone if each.attnum in self._shape.dropped]
+        if {each.typid for each in dropped} & {each.typid for each in new}:
+            raise CannotFollow(
+                "A column was dropped and a column of the same type was added: that may also be a "
+                "renamed column."
+            )
+        for each in gone:
+            if each in dropped and self._drops:
+                self._check_unnamed(each.name)
+                self._changes.append(DropColumn(each.field_id))
+                del self._names[each.field_id]
+                self._sentences.append(f'column "{each.name}" dropped')
+            else:
+                self._kept[each.attnum] = each.field_id
+                why = "dropped" if each in dropped else "not published any more"
+                self._sentences.append(f'column "{each.name}" {why}; kept in the lake')
+
+    def stay(self, was: RememberedColumn, now: ShapeColumn) -> None:
+        """A column that is still there: a new name, a new type, or neither."""
+        if was.name != now.name:
+            self._check_unnamed(was.name)
+            self._rename(was.field_id, self._options.lake_column(now.name))
+            self._sentences.append(f'column "{was.name}" renamed to "{now.name}"')
+        if (was.typid, was.typmod) != (now.typid, now.typmod):
+            self._retype(was, now)
+
+    def join(self, column: ShapeColumn) -> None:
+        """A column that the message has for the first time.
+
+        A column that a user has added to the lake table before is taken as it is.
+        """
+        name, type = self._options.lake_column(column.name), self._lake_type(column)
+        taken = next((id for id, each in self._names.items() if each == name), None)
+        if taken is not None and taken not in self._kept.values():
+            if self._types[taken] != type:
+                raise CannotFollow(f'The lake table has a column "{name}" of another type.')
+        else:
+            self._check_old_rows(column)
+            self._make_room(name)
+            self._changes.append(AddColumn(name, type))
+        self._sentences.append(f'column "{column.name}" added')
+
+    def _check_old_rows(self, column: ShapeColumn) -> None:
+        """Is a new column certainly NULL in the rows that are there?"""
+        listed = "*" in self._shape.lists or self._shape.lists != self._before.lists
+        if column.attnum <= self._before.natts or listed:
+            raise CannotFollow(
+                f'Column "{column.name}" may have been there before it was published: the values '
+                "in the rows that are there are not known."
+            )
+        if not self._same_files:
+            raise CannotFollow(
+                f'Column "{column.name}" was added, and the table was rewritten: the values in the '
+                "rows that are there are not known."
+            )
+        if column.computed or column.has_missing:
+            raise CannotFollow(
+                f'Column "{column.name}" was added with a value for the rows that are there.'
+            )
+
+    def decision(self, found: Sequence[ShapeColumn], natts: int) -> Decision:
+        """The whole."""
+        names = {
+            each.attnum: self._names[each.field_id]
+            for each in self._before.columns
+            if each.field_id in self._names
+        }
+        columns = tuple(
+            (each, names.get(each.attnum) or self._options.lake_column(each.name)) for each in found
+        )
+        return Decision(
+            tuple(self._changes),
+            tuple(self._sentences),
+            self._before,
+            self._shape,
+            natts,
+            columns,
+            self._kept,
+        )
+
+    def _lake_type(self, column: ShapeColumn) -> pa.DataType:
+        return lake_type(column.type, as_text=self._options.on_unrepresentable == "text")
+
+    def _check_unnamed(self, name: str) -> None:
+        """A column that the configuration names stays as the configuration says."""
+        options = self._options
+        if name in dict(options.columns) or any(name in key for key in options.keys):
+            raise CannotFollow(f'The configuration of the table names column "{name}".')
+        if options.generated:
+            raise CannotFollow("The configuration of the table has generated columns.")
+
+    def _rename(self, field_id: int, name: str) -> None:
+        if self._names.get(field_id) == name:
+            return
+        self._make_room(name, for_column=field_id)
+        self._changes.append(RenameColumn(field_id, name))
+        self._names[field_id] = name
+
+    def _make_room(self, name: str, for_column: int = 0) -> None:
+        """Give a kept column another name if it has the name that a published column gets.
+
+        A published column that has the name now gets another one by the same message.
+        """
+        taken = next((id for id, each in self._names.items() if each == name), for_column)
+        if taken == for_column:
+            return
+        attnum = next((each for each, id in self._kept.items() if id == taken), None)
+        if attnum is not None:
+            other = f"{name}_dropped_{attnum}"
+            self._changes.append(RenameColumn(taken, other))
+            self._names[taken] = other
+        elif taken not in {each.field_id for each in self._before.columns}:
+            raise CannotFollow(
+                f'The lake table has a column "{name}" that is not the publisher\'s.'
+            )
+
+    def _retype(self, was: RememberedColumn, now: ShapeColumn) -> None:
+        found, wanted = self._types[was.field_id], self._lake_type(now)
+        base = now.type.oid
+        promoted = (was.base, base) in _PROMOTED
+        alike = was.base == base or {was.base, base} <= _TEXTS
+        if not promoted and not (alike and self._same_files):
+            raise CannotFollow(
+                f'The type of column "{now.name}" was changed: the values in the rows that are '
+                "there are not known."
+            )
+        if found != wanted:
+            if not is_wider(wanted, found):
+                raise CannotFollow(
+                    f'The lake column of column "{now.name}" cannot hold the values of the new '
+                    "type."
+                )
+            if self._options.generated:
+                raise CannotFollow("The configuration of the table has generated columns.")
+            self._changes.append(WidenColumn(was.field_id, wanted))
+        self._sentences.append(f'type of column "{now.name}" changed')

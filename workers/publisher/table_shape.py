@@ -1,0 +1,91 @@
+"""Ask the publisher for the present shape of a table: every column, and the files of the rows.
+
+A Relation message tells that the columns changed. The shape tells what changed: a column keeps its
+``attnum`` for ever, under every name and type, and a dropped column's number is never used again.
+The files tell whether rows were rewritten between two questions. An ADD COLUMN with a volatile
+default, for example, rewrites the table, and a later DROP DEFAULT leaves no other trace.
+
+Columns and files come from one statement, so both are as of one moment. The statement reads
+catalogs, and waits for no lock on a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from catalog.namespace import quote_literal_list
+from workers.publisher.interfaces import QueryConn
+from workers.publisher.queries import newest, query, to_number, to_text
+from workers.publisher.remote_table import ColumnType, fetch_types, resolve_type
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeColumn:
+    """A column that is not dropped. ``type`` is the type below all domains.
+
+    ``computed`` says that the publisher computes the values: a generated or an identity column.
+    ``has_missing`` says that rows from before the column show a stored default.
+    """
+
+    attnum: int
+    name: str
+    typid: int
+    typmod: int
+    type: ColumnType
+    computed: bool = False
+    has_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """A table in the publisher's catalog. ``dropped`` are the numbers of dropped columns.
+
+    ``files`` maps relations to file numbers: the table, or the partitions that store the rows.
+    ``lists`` has the version of each catalog row that makes the table part of a publication, with a
+    ``*`` for a row with a column list.
+    """
+
+    relid: int
+    columns: tuple[ShapeColumn, ...]
+    dropped: frozenset[int]
+    files: Mapping[int, int]
+    lists: str = ""
+
+
+def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> TableShape | None:
+    """The shape of a relation; None if the publisher has no such relation."""
+    version = conn.server_version
+    values = {"relid": str(relid), "publications": quote_literal_list(publications)}
+    rows = conn.exec(
+        query(
+            "shape",
+            relid=str(relid),
+            lists=query(newest("lists", version, 15, 10), **values),
+            computed=query(newest("computed", version, 12, 10)),
+            missing=query(newest("missing", version, 11, 10)),
+        )
+    )
+    if not rows:
+        return None
+    live = [row for row in rows if row[4] != "t"]
+    types = fetch_types(conn, {to_number(row[2]) for row in live})
+    files = (each.split(":") for each in (rows[0][7] or "").split())
+    return TableShape(
+        relid,
+        tuple(
+            ShapeColumn(
+                attnum=to_number(row[0]),
+                name=to_text(row[1]),
+                typid=to_number(row[2]),
+                typmod=to_number(row[3]),
+                type=resolve_type(types, to_number(row[2]), to_number(row[3])),
+                computed=row[5] == "t",
+                has_missing=row[6] == "t",
+            )
+            for row in live
+        ),
+        frozenset(to_number(row[0]) for row in rows if row[4] == "t"),
+        {int(oid): int(file) for oid, file in files},
+        rows[0][8] or "",
+    )
