@@ -180,6 +180,10 @@ class TableRewritten(ObjectNotInPrerequisiteState):
     """The publisher rewrote a table at the start of the copy; the next attempt succeeds."""
 
 
+class ColumnsChanged(ObjectNotInPrerequisiteState):
+    """The publisher's columns are not those of the lake table."""
+
+
 class ObjectInUse(ReplicationError):
     """A different process holds the object."""
 

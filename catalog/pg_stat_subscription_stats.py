@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
+
+from catalog.sqlite_file import CatalogFile
 
 
 class ConflictType(StrEnum):
@@ -27,8 +30,9 @@ class ConflictType(StrEnum):
 class SubscriptionStats:
     """A row's counters, PostgreSQL 18's columns in PostgreSQL's order, without ``subname``.
 
-    ``stats_reset`` is in microseconds since 1970, None before the first reset. Then comes pgsub's
-    column: ``suspension_count`` counts the errors that suspended a table.
+    ``stats_reset`` is in microseconds since 1970, None before the first reset. Then come
+    pgsub's columns: ``suspension_count`` counts the errors that suspended a table, and
+    ``schema_change_count`` the changes of a table's columns that the lake followed.
     """
 
     subid: int
@@ -43,3 +47,25 @@ class SubscriptionStats:
     confl_multiple_unique_conflicts: int = 0
     stats_reset: int | None = None
     suspension_count: int = 0
+    schema_change_count: int = 0
+
+
+class StatisticsFile(CatalogFile):
+    """The counters of all subscriptions."""
+
+    def subscription_stats(self, subid: int) -> SubscriptionStats:
+        """The counters of a subscription; zeros without a subscription."""
+        found = self._one(
+            "subscription_stats", lambda row: SubscriptionStats(**dict(row)), subid=subid
+        )
+        return found or SubscriptionStats(subid)
+
+    def count_for_stats(self, subid: int, **counters: int) -> None:
+        """Add to the counters of a subscription, if the row exists."""
+        self._write(
+            "add_subscription_stats", dataclasses.asdict(SubscriptionStats(subid, **counters))
+        )
+
+    def reset_subscription_stats(self, subid: int, stats_reset: int) -> None:
+        """``pg_stat_reset_subscription_stats``: count from zero again."""
+        self._write("reset_subscription_stats", {"subid": subid, "stats_reset": stats_reset})

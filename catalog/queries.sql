@@ -219,7 +219,7 @@ INSERT INTO subscription_stats
 SELECT oid, :apply_error_count, :sync_error_count, :confl_insert_exists,
     :confl_update_origin_differs, :confl_update_exists, :confl_update_missing,
     :confl_delete_origin_differs, :confl_delete_missing, :confl_multiple_unique_conflicts, NULL,
-    :suspension_count
+    :suspension_count, :schema_change_count
 FROM pg_subscription WHERE oid = :subid
 ON CONFLICT (subid) DO UPDATE SET
     apply_error_count = apply_error_count + excluded.apply_error_count,
@@ -234,11 +234,12 @@ ON CONFLICT (subid) DO UPDATE SET
     confl_delete_missing = confl_delete_missing + excluded.confl_delete_missing,
     confl_multiple_unique_conflicts =
         confl_multiple_unique_conflicts + excluded.confl_multiple_unique_conflicts,
-    suspension_count = suspension_count + excluded.suspension_count
+    suspension_count = suspension_count + excluded.suspension_count,
+    schema_change_count = schema_change_count + excluded.schema_change_count
 
 -- name: reset_subscription_stats
 INSERT OR REPLACE INTO subscription_stats
-SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset, 0 FROM pg_subscription WHERE oid = :subid
+SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset, 0, 0 FROM pg_subscription WHERE oid = :subid
 
 -- name: lake_maintenance
 SELECT * FROM lake_maintenance WHERE subid = :subid ORDER BY relid
@@ -298,6 +299,31 @@ WHERE t.subid = :subid AND t.relid = :relid AND t.epoch = coalesce(r.epoch, '')
 SELECT t.* FROM text_types t
 JOIN pg_subscription_rel r ON r.srsubid = t.subid AND r.srrelid = t.relid
 WHERE t.since IS NOT NULL AND t.epoch = coalesce(r.epoch, '') ORDER BY t.subid, t.relid
+
+-- name: put_columns
+INSERT OR REPLACE INTO table_columns
+SELECT srsubid, srrelid, :epoch, :columns
+FROM pg_subscription_rel
+WHERE srsubid = :subid AND srrelid = :relid AND coalesce(epoch, '') = :epoch
+
+-- name: columns
+SELECT t.columns FROM table_columns t
+JOIN pg_subscription_rel r ON r.srsubid = t.subid AND r.srrelid = t.relid
+WHERE t.subid = :subid AND t.relid = :relid AND t.epoch = coalesce(r.epoch, '')
+
+-- name: add_schema_change
+INSERT INTO schema_change (subid, relid, changed, lsn, changes)
+SELECT srsubid, srrelid, :changed, :lsn, :changes
+FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
+
+-- name: forget_schema_changes
+DELETE FROM schema_change
+WHERE subid = :subid AND relid = :relid AND id NOT IN (
+    SELECT id FROM schema_change WHERE subid = :subid AND relid = :relid
+    ORDER BY id DESC LIMIT :kept)
+
+-- name: schema_changes
+SELECT * FROM schema_change ORDER BY subid, relid, id
 
 -- name: clear_skip_lsn
 UPDATE pg_subscription SET subskiplsn = :none WHERE oid = :oid AND subskiplsn = :subskiplsn

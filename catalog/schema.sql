@@ -183,7 +183,8 @@ CREATE TABLE subscription_stats (
     confl_delete_missing            INTEGER NOT NULL,
     confl_multiple_unique_conflicts INTEGER NOT NULL,
     stats_reset                     INTEGER,
-    suspension_count                INTEGER NOT NULL DEFAULT 0
+    suspension_count                INTEGER NOT NULL DEFAULT 0,
+    schema_change_count             INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- What was done about files of a lake table that no snapshot knows. The time is Unix's, in
@@ -229,6 +230,32 @@ CREATE TABLE text_types (
     FOREIGN KEY (relid, subid)
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
+
+-- The publisher's columns that a lake table was last brought in line with, as JSON, under the copy
+-- id of the rows. The lake table has the same text as a property.
+CREATE TABLE table_columns (
+    subid   INTEGER NOT NULL,
+    relid   INTEGER NOT NULL,
+    epoch   TEXT NOT NULL,
+    columns TEXT NOT NULL,
+    PRIMARY KEY (subid, relid),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+
+-- Changes of the publisher's columns that a lake table has followed: when (Unix's time, in
+-- microseconds), the end of the first transaction with the new columns, and sentences as JSON.
+CREATE TABLE schema_change (
+    id      INTEGER PRIMARY KEY,
+    subid   INTEGER NOT NULL,
+    relid   INTEGER NOT NULL,
+    changed INTEGER NOT NULL,
+    lsn     TEXT NOT NULL,
+    changes TEXT NOT NULL,
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX schema_change_table ON schema_change (subid, relid);
 
 -- Files that an expiry left without a snapshot, until the grace of readers is over. A row is one
 -- expiry of one lake table; the row outlives table and subscription. ``files`` are paths as JSON,

@@ -31,7 +31,7 @@ from catalog.pg_replication_origin import (
     ReplicationOrigin,
     origin_name,
 )
-from catalog.pg_stat_subscription_stats import SubscriptionStats
+from catalog.pg_stat_subscription_stats import StatisticsFile
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import (
     Setter,
@@ -49,12 +49,21 @@ from catalog.rows import (
     subscription_row,
     subscription_values,
 )
+from catalog.schema_changes import SchemaChanges
 from catalog.transaction_at_fault import TransactionsAtFault
 
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 
 
-class CatalogStore(ChangedText, ExpiredFileLists, LastErrors, LeakedBranches, TransactionsAtFault):
+class CatalogStore(
+    ChangedText,
+    ExpiredFileLists,
+    LastErrors,
+    LeakedBranches,
+    SchemaChanges,
+    StatisticsFile,
+    TransactionsAtFault,
+):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""
 
     def _next_oid(self) -> int:
@@ -365,24 +374,7 @@ class CatalogStore(ChangedText, ExpiredFileLists, LastErrors, LeakedBranches, Tr
         """Forget an unused session: the session is closed."""
         self._write("forget_spark_session", {"user_id": user_id, "session_id": session_id})
 
-    # Statistics, leaked slots and settings
-
-    def subscription_stats(self, subid: int) -> SubscriptionStats:
-        """The counters of a subscription; zeros without a subscription."""
-        found = self._one(
-            "subscription_stats", lambda row: SubscriptionStats(**dict(row)), subid=subid
-        )
-        return found or SubscriptionStats(subid)
-
-    def count_for_stats(self, subid: int, **counters: int) -> None:
-        """Add to the counters of a subscription, if the row exists."""
-        self._write(
-            "add_subscription_stats", dataclasses.asdict(SubscriptionStats(subid, **counters))
-        )
-
-    def reset_subscription_stats(self, subid: int, stats_reset: int) -> None:
-        """``pg_stat_reset_subscription_stats``: count from zero again."""
-        self._write("reset_subscription_stats", {"subid": subid, "stats_reset": stats_reset})
+    # Maintenance, leaked slots and settings
 
     def lake_maintenance(self, subid: int) -> list[LakeMaintenance]:
         """The orphan removals of a subscription's tables, by relid."""

@@ -195,6 +195,16 @@ class Settings(BaseModel):
         description="an error of a table without on_error: stop the subscription, as PostgreSQL "
         "does, or suspend the table and go on with the others",
     )
+    on_schema_change: Literal["follow", "stop", "suspend"] = Field(
+        "follow",
+        description="columns of a table change on the publisher: the lake table follows, or the "
+        "change is an error that stops the subscription or suspends the table",
+    )
+    on_dropped_column: Literal["keep", "drop"] = Field(
+        "keep",
+        description="a column that the publisher dropped: the lake keeps it, NULL in new rows, or "
+        "drops it too",
+    )
     batch_delay: Milliseconds = Field(
         1.0,
         description="behind a batch of 500 small transactions or more the worker waits so long "

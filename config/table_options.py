@@ -55,6 +55,12 @@ class TableModel(BaseModel):
     on_error: Literal["stop", "suspend"] | None = Field(
         None, description="an error of the table; default: the setting default_on_error"
     )
+    on_schema_change: Literal["follow", "stop", "suspend"] | None = Field(
+        None, description="changed columns; default: the setting on_schema_change"
+    )
+    on_dropped_column: Literal["keep", "drop"] | None = Field(
+        None, description="a dropped column; default: the setting on_dropped_column"
+    )
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
     )
@@ -110,6 +116,8 @@ class TableModel(BaseModel):
             keys=tuple(tuple(key) for key in self.keys),
             columns=tuple((name, column.to) for name, column in self.columns.items()),
             on_error=self.on_error,
+            on_schema_change=self.on_schema_change,
+            on_dropped_column=self.on_dropped_column,
         )
 
 

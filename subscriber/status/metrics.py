@@ -290,15 +290,17 @@ def _errors(of: Snapshot) -> Iterator[Metric]:
     applying = _counter("apply_errors", "Errors while applying changes.", "subname")
     copying = _counter("sync_errors", "Errors while synchronising tables.", "subname")
     suspensions = _counter("table_suspensions", "Errors that suspended a table.", "subname")
+    schema = _counter("schema_changes", "Changes of columns that the lake followed.", "subname")
     conflicts = _counter("conflicts", "Conflicts of changes with rows.", "subname", "type")
     for row in of.rows["pg_stat_subscription_stats"]:
         name = row["subname"]
         applying.add_metric([name], row["apply_error_count"])
         copying.add_metric([name], row["sync_error_count"])
         suspensions.add_metric([name], row["suspension_count"])
+        schema.add_metric([name], row["schema_change_count"])
         for conflict in ConflictType:
             conflicts.add_metric([name, str(conflict)], row[conflict.column])
-    yield from (applying, copying, suspensions, conflicts)
+    yield from (applying, copying, suspensions, schema, conflicts)
     restarts = _counter(
         "worker_restarts", "Workers that ended with an error.", "subname", "worker_type"
     )

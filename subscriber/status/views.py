@@ -212,6 +212,25 @@ def _leaked_branches(store: CatalogStore, _workers: Workers) -> list[Row]:
     return [{**asdict(leak), "since": moment(leak.since)} for leak in store.leaked_branches()]
 
 
+def _schema_changes(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """Changes of the publisher's columns that the lake has followed, the newest of a table last."""
+    subs = {sub.oid: sub for sub in store.subscriptions()}
+    relations = {subid: _relations(store, sub) for subid, sub in subs.items()}
+    return [
+        {
+            "subid": change.subid,
+            "subname": subs[change.subid].subname,
+            "relid": change.relid,
+            "relation": relations[change.subid].get(change.relid),
+            "changed_time": moment(change.changed),
+            "lsn": change.lsn,
+            "changes": "; ".join(change.changes),
+        }
+        for change in store.schema_changes()
+        if change.subid in subs
+    ]
+
+
 def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
     """Errors that stop a subscription or a table; a row disappears with the next success.
 
@@ -383,6 +402,10 @@ VIEWS: Final[dict[str, View]] = {
             "upkeep_error",
         ),
         _lake_maintenance,
+    ),
+    "schema_changes": View(
+        ("subid", "subname", "relid", "relation", "changed_time", "lsn", "changes"),
+        _schema_changes,
     ),
     "spools": View(
         (

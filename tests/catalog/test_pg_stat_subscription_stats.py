@@ -11,7 +11,7 @@ def test_each_conflict_has_a_column_in_postgresql_s_order() -> None:
         kind.column for kind in ConflictType
     ]
     assert names[:3] == ["subid", "apply_error_count", "sync_error_count"]
-    assert names[-2:] == ["stats_reset", "suspension_count"]
+    assert names[-3:] == ["stats_reset", "suspension_count", "schema_change_count"]
 
 
 def test_counting_begins_at_zero() -> None:

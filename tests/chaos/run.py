@@ -251,6 +251,8 @@ class Run:
             "publication": [NAME],
             "with": {"binary": self.plan.binary},
             "sync_slot": "permanent" if self.plan.permanent else "temporary",
+            # The twin's columns are changed by hand; so are those of the lake.
+            "tables": {f"{self.schema}.acc": {"on_schema_change": "stop"}},
         }
         content = {"subscriptions": {NAME: entry}, "settings": FAMILY_SETTINGS}
         file = self.family.pgsub.file(content, f"{NAME}.yaml")

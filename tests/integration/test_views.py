@@ -26,7 +26,10 @@ Row = dict[str, Any]
 
 # What there is
 
-OUR_VIEWS: Final = {"leaked_slots", "leaked_branches", "last_errors", "lake_maintenance", "spools"}
+OUR_VIEWS: Final = {
+    "leaked_slots", "leaked_branches", "last_errors", "lake_maintenance", "schema_changes",
+    "spools",
+}  # fmt: skip
 OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "pg_subscription": (
         "subuuid", "subcreate", "sync_slot", "password_env", "sysid", "timeline", "datoid",
@@ -37,7 +40,7 @@ OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         "lake_lsn", "copied", "recopy", "remote_relid", "other_relid", "suspend_time",
         "suspend_sqlstate", "suspend_error", "suspend_lsn", "resuming",
     ),
-    "pg_stat_subscription_stats": ("suspension_count",),
+    "pg_stat_subscription_stats": ("suspension_count", "schema_change_count"),
     "pg_stat_progress_copy": ("ranges_done", "ranges_total"),
 }  # fmt: skip
 """Behind PostgreSQL's."""

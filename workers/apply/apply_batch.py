@@ -5,13 +5,13 @@ A batch holds whole transactions, and is applied in parts. The steps for a part:
 1. The bytes are framed, and the tables that the part changes are found.
 2. For each table the gate decides transaction by transaction. Then the position of the lake table
    decides: a transaction that ends at or before the position is in the lake table already.
-3. The tables are checked (``workers.apply.table_checks``).
+3. Lake tables follow changed columns (``follow_schema``). Tables are checked (``table_checks``).
 4. The remaining changes are written to the tables' branches.
 5. When every branch is complete, the part is published and the progress is stored.
 
 At first the whole batch is the only part. A part that cannot be applied is cut into smaller parts.
 The smaller parts go through the steps in commit order. So all transactions before a transaction at
-fault are published before the worker tries the transaction alone. A part is cut for four reasons:
+fault are published before the worker tries the transaction alone. A part is cut for five reasons:
 
 - A transaction is to be skipped (``workers.apply.skip``). The cut leaves the transactions before,
   the transaction alone, and the transactions after.
@@ -19,6 +19,7 @@ fault are published before the worker tries the transaction alone. A part is cut
 - An error of the data names no transaction. The cut leaves two halves.
 - The transaction ended the worker before (``workers.apply.known_fault``). The cut leaves the
   transaction alone.
+- The columns of a table change (``workers.apply.follow_schema``). The cut is before the change.
 
 An error of a single transaction ends the worker, and names the transaction's finish LSN. If the
 tables at fault are known, and all of them say ``on_error: suspend``, the tables are suspended
@@ -65,6 +66,8 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from config.limits import PUBLISH_ATTEMPTS
 from workers.apply import progress
+from workers.apply.cut_batch import CutBefore, around, before_and_from, halves
+from workers.apply.follow_schema import SchemaFollower
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.known_fault import KnownFault
 from workers.apply.other_table import check_not_other
@@ -106,7 +109,7 @@ class Applier:
     - ``default_on_error`` is what an error does to a table that does not say (the setting).
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
-    - ``known_fault`` is the transaction that ended the apply worker before.
+    - ``known_fault`` is what ended the apply worker before; ``schema`` follows changed columns.
     - ``rows_of_part`` are the row changes of the part in hand, by operation.
     - ``_attempts`` counts how often in succession another writer prevented a part (40001).
     """
@@ -125,6 +128,7 @@ class Applier:
     default_on_error: str = field(default_factory=lambda: Settings().default_on_error)
     binary: BinaryForms | None = None
     known_fault: KnownFault | None = None
+    schema: SchemaFollower | None = None
     rows_of_part: dict[str, int] = field(default_factory=dict)
     _attempts: int = 0
 
@@ -154,22 +158,25 @@ class Applier:
         """
         skip = look_for_skip(self.sub.subskiplsn, part)
         if skip is not None and skip.txn is not None and part.ntxns > 1:
-            return _around(part, skip.txn)
+            return around(part, skip.txn)
         fault = None if self.known_fault is None else self.known_fault.find(part)
         if fault is not None:
-            return _around(part, fault)
+            return around(part, fault)
         if part.ntxns > 1 and not self._is_one_slice(part):
-            return _halves(part)
+            return halves(part)
         relmap = self.relmap.copy()
         try:
             with giving_pages_back(part):
                 written = self._write(part, skip)
+        except CutBefore as cut:
+            self._forget_part(relmap)
+            return before_and_from(part, cut.txn)
         except FailedTransaction as failed:
             self._forget_part(relmap)
             if self.holds_back_until_synced or part.ntxns == 1:
                 alone = part.part(failed.txn, failed.txn + 1)
                 return self._suspend_or_raise(alone, failed.error, failed.change)
-            return _around(part, failed.txn)
+            return around(part, failed.txn)
         except SerializationFailure:
             if self.holds_back_until_synced or self._attempts >= PUBLISH_ATTEMPTS:
                 self.relmap = relmap
@@ -184,7 +191,7 @@ class Applier:
                 self.relmap = relmap
                 raise
             self._forget_part(relmap)
-            return self._suspend_or_raise(part, error) if part.ntxns == 1 else _halves(part)
+            return self._suspend_or_raise(part, error) if part.ntxns == 1 else halves(part)
         try:
             self._finish(written, part.last_end, skip)
         except MainMoved:
@@ -227,7 +234,8 @@ class Applier:
                 self.rels[name] = replace(known, lake_lsn=rel.lake_lsn)
 
     def _may_suspend(self, error: ReplicationError) -> bool:
-        if self.own_relid or not may_suspend(error, self.sub, self.default_on_error):
+        follows = self.schema is not None and self.schema.suspends(self.sub, error)
+        if self.own_relid or not (follows or may_suspend(error, self.sub, self.default_on_error)):
             return False
         return not isinstance(error, UndefinedTable) or self.writer.can_read_others(
             self.rels.values(), {rel.srrelid for rel in error.tables}
@@ -288,6 +296,8 @@ class Applier:
     def _write(self, part: Batch, skip: Skip | None) -> list[Written]:
         """Write a part to the branches of the tables; no change is visible yet."""
         self.rows_of_part = {}
+        if self.schema is not None:
+            self.schema.begin_part()
         if skip is not None and skip.txn is not None:
             dropped = self._checked(self._skip(part, skip.lsn))
             return self._write_at_once(dropped, part)
@@ -331,6 +341,8 @@ class Applier:
         runs = framed.runs(takes)
         check_not_renamed(self.sub, runs, rels, part, may_cut=not self.holds_back_until_synced)
         check_not_other(self.sub, {} if self.own_relid else runs, rels, self.default_on_error)
+        if self.schema is not None:
+            self.schema.follow(self.sub, rels, runs, part)
         opened = self.writer.open_all([rels[target] for target in runs])
         lakes = {target: table.lake for target, table in zip(runs, opened, strict=True)}
         self.checks.check_delimiters(runs, lakes, self.sub.tables)
@@ -436,15 +448,3 @@ class Applier:
         self.decided_lsn = end_lsn
         if self.known_fault is not None:
             self.known_fault.passed(end_lsn)
-
-
-def _around(batch: Batch, txn: int) -> list[Batch]:
-    """Cut a batch: the transactions before ``txn``, ``txn`` alone, and the transactions after."""
-    edges = [(0, txn), (txn, txn + 1), (txn + 1, batch.ntxns)]
-    return [batch.part(first, last) for first, last in edges if first < last]
-
-
-def _halves(batch: Batch) -> list[Batch]:
-    """Cut a batch of several transactions into two."""
-    half = batch.ntxns // 2
-    return [batch.part(0, half), batch.part(half, batch.ntxns)]

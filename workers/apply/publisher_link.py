@@ -13,6 +13,7 @@ from functools import partial
 
 from catalog.pg_subscription import Subscription
 from workers.apply.catalog_watch import CatalogWatch
+from workers.apply.follow_schema import SchemaFollower
 from workers.apply.name_watch import NameWatch
 from workers.apply.table_checks import TableChecks
 from workers.apply.text_watch import TextWatch
@@ -24,10 +25,12 @@ from workers.publisher.second_connection import (
     ask_delimiters,
     ask_identities,
     ask_relids,
+    ask_shape,
     ask_text_types,
     fetch_published,
 )
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
+from workers.tables.writer import LakeWriter
 
 
 @contextmanager
@@ -69,3 +72,11 @@ def catalog_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverCo
         NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
         TextWatch(process.store, partial(ask_text_types, sub, conn, process.interrupted)),
     )
+
+
+def schema_follower(
+    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn, writer: LakeWriter
+) -> SchemaFollower:
+    """What follows changed columns, with questions to the publisher while ``conn`` streams."""
+    ask = partial(ask_shape, sub, conn, process.interrupted)
+    return SchemaFollower(process.store, writer, ask, lambda: process.settings)

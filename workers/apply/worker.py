@@ -50,7 +50,12 @@ from workers.apply.apply_batch import Applier
 from workers.apply.known_fault import KnownFault
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.progress import remember_flush, report_feedback, stored_origin
-from workers.apply.publisher_link import catalog_watch, connected_publisher, table_checks
+from workers.apply.publisher_link import (
+    catalog_watch,
+    connected_publisher,
+    schema_follower,
+    table_checks,
+)
 from workers.apply.reload import reread_subscription
 from workers.apply.two_phase import TwoPhase, asks_two_phase, enable_two_phase
 from workers.lake.destination import Destination
@@ -193,6 +198,7 @@ def _stream(
         decided_lsn = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
         checks = table_checks(process, sub, conn)
         applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
+        applier.schema = schema_follower(process, sub, conn, writer)
         applier.known_fault = KnownFault(store, sub.oid)
         applier.known_fault.passed(decided_lsn)
         process.applying = True

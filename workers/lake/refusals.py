@@ -9,6 +9,7 @@ from typing import Final
 from catalog.errcodes import (
     RESERVED_NAME,
     SERIALIZATION_FAILURE,
+    ColumnsChanged,
     InvalidName,
     ObjectNotInPrerequisiteState,
     ReplicationError,
@@ -70,7 +71,7 @@ def element_names(
 
 def missing_columns(
     ident: LakeIdent, missing: Sequence[str], renamed: tuple[str, str] | None
-) -> ObjectNotInPrerequisiteState:
+) -> ColumnsChanged:
     """55000: the lake table lacks published columns.
 
     ``renamed`` are the old and the new name of a column that the publisher may have renamed.
@@ -93,7 +94,7 @@ def missing_columns(
         )
     columns = "column" if len(missing) == 1 else "columns"
     names = ", ".join(f'"{name}"' for name in missing)
-    return ObjectNotInPrerequisiteState(
+    return ColumnsChanged(
         f'logical replication target relation "{ident}" is missing replicated {columns}: {names}',
         hint=hint,
     )

@@ -140,6 +140,12 @@ ACCEPT_GAP: Final = (
 """``accept-gap``, in the command's process; the first only if the command makes a new slot."""
 
 
+BEFORE_SCHEMA_CHANGE: Final = "apply.before_schema_change"
+SCHEMA_CHANGED: Final = "apply.schema_changed"
+SCHEMA_STORED: Final = "apply.schema_stored"
+"""Around a change of a lake table's columns: the commit to the lake, then the catalog. Apart from
+``APPLY``: most workloads change no column."""
+
 SUSPENDING: Final = "suspend.before"
 SUSPENDED: Final = "suspend.stored"
 """Around the suspension of a table. Apart from ``APPLY``: most workloads suspend no table."""

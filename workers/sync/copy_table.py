@@ -52,6 +52,7 @@ from workers.sync.attempt_check import check_same_attempt
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
+from workers.sync.remember_columns import remember_columns
 from workers.tables.new_table import prepare_lake_table
 from workers.tables.position import recopy_command, stamp_at
 from workers.tables.table_locks import TableLocks
@@ -87,7 +88,10 @@ def copy_table(
         lake = prepare_lake_table(
             sub, rel, remote, options, dest, former_owners=process.store.former_owners()
         )
-    rel = _store_beginning(process, conn, rel, remote, lake.snapshot_id, origin_startpos)
+    columns_of_copy = remember_columns(conn, sub, rel, remote, options, lake, dest)
+    rel = _store_beginning(
+        process, conn, rel, remote, lake.snapshot_id, origin_startpos, columns_of_copy
+    )
     # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
     # another writer has committed since, the copy is not published (40001).
     dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
@@ -129,12 +133,15 @@ def _store_beginning(
     remote: RemoteTable,
     base_snapshot: int | None,
     floor: LSN,
+    columns: str | None,
 ) -> SubscriptionRel:
     """Store what the copy begins with: base, position, and the publisher's table."""
     types = _text_types(conn, remote, rel)
     with process.store.transaction():
         check_same_attempt(process.store, rel)
         process.store.put_text_types(types)
+        if columns is not None:
+            process.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", columns)
         return process.store.update_rel(
             rel.srsubid,
             rel.srrelid,

@@ -135,6 +135,13 @@ class OpenTables:
             rel, lake, at, at, branch, own_branch=True, source=source
         )
 
+    def set_columns(self, rel: SubscriptionRel, lake: LakeTable) -> None:
+        """Remember an open table's new columns. Position and branch stay."""
+        table = self._tables[rel.srrelid]
+        columns, text = lake.columns, lake.publisher_columns
+        changed = replace(table.lake, columns=columns, publisher_columns=text)
+        self._tables[rel.srrelid] = replace(table, lake=changed)
+
     def close(self, relid: int) -> None:
         """Forget the table's position and branch; the next change reads the position again."""
         self._tables.pop(relid, None)

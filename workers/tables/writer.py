@@ -36,6 +36,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.changes.by_table import Run
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent, LakeTable
 from workers.tables.after_crash import settle_in_flight
@@ -115,6 +116,11 @@ class LakeWriter:
         """The table's position and schema, read unless the table is open already."""
         return self._tables.open(rel)
 
+    @property
+    def changes_columns(self) -> bool:
+        """Can ``change_columns`` change the columns of lake tables?"""
+        return self._dest.changes_columns
+
     def open_all(self, rels: Sequence[SubscriptionRel]) -> list[OpenTable]:
         """``open`` for several tables at a time, reading in parallel."""
         return self._tables.open_all(rels)
@@ -136,6 +142,21 @@ class LakeWriter:
         ``found``: more columns of the table's catalog row, to be stored in the same transaction.
         """
         self._tables.look_up_inserted_keys(rel, **found)
+
+    def change_columns(
+        self, rel: SubscriptionRel, changes: Sequence[ColumnChange], remember: Remember
+    ) -> Mapping[LakeIdent, str]:
+        """Change the columns of an open table, between two batches (``Destination``).
+
+        All published batches are stored first, so no position is behind the columns. Returns what
+        ``Destination.make_durable`` returned, to be stored; nothing if no column changed.
+        """
+        if changes:
+            self.wait_until_stored()
+        table = self.open(rel)
+        lake = self._dest.change_columns(table.lake.ident, changes, remember)
+        self._tables.set_columns(rel, lake)
+        return self._dest.make_durable([lake.ident]) if changes else {}
 
     def leave(self, relid: int) -> None:
         """Forget a table that takes no more changes; the worker's branches are dropped."""

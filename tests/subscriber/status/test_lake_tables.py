@@ -69,6 +69,7 @@ def store(tmp_path: Path) -> Iterator[CatalogStore]:
     store.origin_advance("pg_16384", LSN(5), "batch")
     store.put_last_error(LastError(sub.oid, 0, 1_763_000_000_000_000, "55000", "it stopped"))
     store.put_leaked_branch(LeakedBranch("public", "a", "u", "gone", 1, "no route"))
+    store.add_schema_change(sub.oid, rel.srrelid, 1, LSN(5), ['column "a" added'])
     store.put_leaked_slot(LeakedSlot("left", "host=db", "gone", None, "in use"))
     xact = PreparedXact("gid", 2**31, LSN(7), LSN(8), 1_000_000, 2**40)
     PreparedXacts(tmp_path, "u", sub.oid).prepare(xact, [])

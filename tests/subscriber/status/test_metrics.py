@@ -174,10 +174,11 @@ def test_suspended_tables(store: CatalogStore) -> None:
     (one, _) = store.rels(16384)
     assert figures(snapshot(store, workers))[f"pgsub_tables_suspended{MYSUB}"] == 0
     store.update_rel(16384, one.srrelid, suspend_time=1, suspend_sqlstate="22003")
-    store.count_for_stats(16384, suspension_count=3)
+    store.count_for_stats(16384, suspension_count=3, schema_change_count=2)
     found = figures(snapshot(store, workers, per_table=True))
     assert found[f"pgsub_tables_suspended{MYSUB}"] == 1
     assert found[f"pgsub_table_suspensions_total{MYSUB}"] == 3
+    assert found[f"pgsub_schema_changes_total{MYSUB}"] == 2
     assert found['pgsub_relation_suspended{relation="public.a",subname="mysub"}'] == 1
     assert found['pgsub_relation_suspended{relation="public.b",subname="mysub"}'] == 0
 

@@ -95,8 +95,9 @@ def test_pg_stat_subscription_stats(store: CatalogStore) -> None:
         "confl_multiple_unique_conflicts",
         "stats_reset",
         "suspension_count",
+        "schema_change_count",
     ]
-    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None, 0]
+    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None, 0, 0]
     store.count_for_stats(sub.oid, sync_error_count=2)
     store.reset_subscription_stats(sub.oid, 1_763_000_000_000_001)
     store.count_for_stats(sub.oid, suspension_count=2)
@@ -105,6 +106,22 @@ def test_pg_stat_subscription_stats(store: CatalogStore) -> None:
     assert (row["sync_error_count"], row["confl_delete_missing"]) == (0, 4)
     assert row["suspension_count"] == 2
     assert row["stats_reset"] == datetime(2025, 11, 13, 2, 13, 20, 1, UTC)
+
+
+def test_schema_changes(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    said = ['column "a" added', 'column "b" dropped']
+    store.add_schema_change(sub.oid, rel.srrelid, 1_763_000_000_000_001, LSN(500), said)
+    (row,) = rows("schema_changes", store)
+    assert row == {
+        "subid": sub.oid,
+        "subname": "mysub",
+        "relid": rel.srrelid,
+        "relation": "public.a",
+        "changed_time": datetime(2025, 11, 13, 2, 13, 20, 1, UTC),
+        "lsn": LSN(500),
+        "changes": 'column "a" added; column "b" dropped',
+    }
 
 
 def test_origins(store: CatalogStore) -> None:

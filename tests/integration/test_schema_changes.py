@@ -1,0 +1,152 @@
+"""The lake follows the publisher's columns; the twin's columns are changed by hand, as a DBA does.
+
+Changes of rows run before, between and behind the changes of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.integration.flow import Flow
+from tests.waiting import wait_until
+
+TABLE = """
+CREATE TABLE {name} (id int PRIMARY KEY, name varchar(10), n int, amount numeric(6, 2), f real,
+                     big text, gone int)
+"""
+PLAIN, DROPS, STOPS, SUSPENDS = "plain", "drops", "stops", "suspends"
+
+
+@pytest.fixture(scope="module")
+def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(publisher, "schema_changes")
+    for name in (PLAIN, DROPS):
+        flow.both(TABLE.format(name=name))
+    flow.both("CREATE TABLE filled (id int PRIMARY KEY)")
+    flow.pub.run(
+        *(_rows(name, 0) for name in (PLAIN, DROPS)),
+        "INSERT INTO filled SELECT generate_series(1, 10)",
+        "ALTER TABLE plain ALTER big SET STORAGE EXTERNAL",
+        "CREATE PUBLICATION pub FOR ALL TABLES",
+    )
+    flow.subscribe(
+        "sub",
+        ["pub"],
+        tables={
+            DROPS: {"on_dropped_column": "drop"},
+            "filled": {"on_error": "suspend"},
+        },
+    )
+    flow.checkpoint("copy", PLAIN, DROPS)
+    _all_that_is_followed(flow)
+    flow.checkpoint("end", PLAIN, DROPS, columns={PLAIN: PLAIN_COLUMNS, DROPS: DROPS_COLUMNS})
+    _not_followed(flow)
+    return flow
+
+
+PLAIN_COLUMNS = ["id", "title", "n", "amount", "f", "big", "extra", "gone"]
+DROPS_COLUMNS = ["id", "name", "n", "amount", "f", "big"]
+
+
+def _rows(name: str, first: int) -> str:
+    """Insert ten rows, with a value that is TOASTed."""
+    return (
+        f"INSERT INTO {name} SELECT i, 'r' || i, i, i / 7.0, i / 3.0,"
+        f" repeat(md5(i::text), 200), i FROM generate_series({first + 1}, {first + 10}) i"
+    )
+
+
+def _change(flow: Flow, name: str, first: int, insert: str) -> None:
+    """Insert rows, update old and new rows, without the TOASTed value, and delete one."""
+    flow.pub.run(
+        insert,
+        f"UPDATE {name} SET n = n + 1 WHERE id % 3 = 0",
+        f"UPDATE {name} SET id = -id WHERE id = {first + 2}",
+        f"DELETE FROM {name} WHERE id = {first + 4}",
+    )
+
+
+def _alter(flow: Flow, statement: str) -> None:
+    """The publisher, then the twin; both subscribers have the rows of the change before."""
+    flow.catch_up()
+    flow.both(statement)
+
+
+def _insert(table: str, first: int, columns: Mapping[str, str]) -> str:
+    names, values = ", ".join(columns), ", ".join(columns.values())
+    return (
+        f"INSERT INTO {table} ({names}) SELECT {values} FROM"
+        f" generate_series({first + 1}, {first + 10}) i"
+    )
+
+
+def _all_that_is_followed(flow: Flow) -> None:
+    columns = {"id": "i", "name": "'r' || i", "n": "i", "amount": "i / 7.0", "f": "i / 3.0"}
+    columns |= {"big": "repeat(md5(i::text), 200)", "gone": "i"}
+    steps = [
+        ("ALTER TABLE plain ADD COLUMN extra date", {"extra": "DATE '2026-01-01' + i"}),
+        ("ALTER TABLE plain RENAME COLUMN name TO title", {"title": "'t' || i"}),
+        ("ALTER TABLE plain ALTER n TYPE bigint", {"n": "i + 5000000000"}),
+        ("ALTER TABLE plain ALTER f TYPE double precision", {"f": "i / 3.0 + 1e300"}),
+        ("ALTER TABLE plain ALTER amount TYPE numeric(12, 2)", {"amount": "i + 1e9"}),
+        ("ALTER TABLE plain ALTER title TYPE varchar(40)", {"title": "repeat('t', 20) || i"}),
+        ("ALTER TABLE plain DROP COLUMN gone", {"gone": ""}),
+        (
+            "BEGIN; ALTER TABLE plain RENAME COLUMN extra TO x;"
+            " ALTER TABLE plain RENAME COLUMN title TO extra;"
+            " ALTER TABLE plain RENAME COLUMN x TO title; COMMIT",
+            {"title": "DATE '2027-01-01' + i", "extra": "'e' || i"},
+        ),
+        ("ALTER TABLE plain ADD COLUMN gone text", {"gone": "'again ' || i"}),
+    ]
+    for n, (statement, now) in enumerate(steps, 1):
+        _change(flow, PLAIN, 100 * n, _insert(PLAIN, 100 * n, columns))
+        _alter(flow, statement)
+        if "RENAME COLUMN name" in statement:
+            del columns["name"]
+        columns = {name: value for name, value in (columns | now).items() if value}
+        _change(flow, PLAIN, 100 * n + 50, _insert(PLAIN, 100 * n + 50, columns))
+    _alter(flow, "ALTER TABLE drops DROP COLUMN gone")
+    _change(flow, DROPS, 100, _insert(DROPS, 100, {"id": "i", "name": "'d'", "n": "i"}))
+
+
+def _not_followed(flow: Flow) -> None:
+    """A volatile default, whose default is dropped again: only the new file tells."""
+    _alter(flow, "ALTER TABLE filled ADD COLUMN at float DEFAULT random()")
+    flow.pub.run("ALTER TABLE filled ALTER at DROP DEFAULT", "INSERT INTO filled VALUES (11, 0.5)")
+    wait_until(lambda: "is suspended" in flow.pgsub.command("status").stdout, 120)
+    flow.facts["status"] = flow.pgsub.command("status").stdout
+    flow.facts["filled"] = flow.pgsub.rows(flow.name, "filled")
+
+
+def test_rows_are_the_twin_s_after_every_change(flow: Flow) -> None:
+    assert len(flow.same("copy", PLAIN)) == 10
+    assert len(flow.same("end", PLAIN)) == 10 + 9 * 2 * 9
+
+
+def test_a_dropped_column_is_kept_or_dropped(flow: Flow) -> None:
+    flow.same("end", DROPS)
+    found = {
+        name: set(flow.lake(f"SELECT * FROM {{t}}.{name} LIMIT 1")[0]) for name in (PLAIN, DROPS)
+    }
+    assert "gone" not in found[DROPS]
+    assert {"gone", "gone_dropped_7"} <= found[PLAIN]
+
+
+def test_rows_from_before_keep_the_values_of_a_dropped_column(flow: Flow) -> None:
+    rows = flow.lake("SELECT id, gone_dropped_7 AS gone FROM {t}.plain WHERE id IN (1, 801)")
+    assert {row["id"]: row["gone"] for row in rows} == {1: 1, 801: None}
+
+
+def test_changes_are_counted(flow: Flow) -> None:
+    (stats,) = flow.pgsub.status("pg_stat_subscription_stats")
+    assert (stats["schema_change_count"], stats["apply_error_count"]) == (10, 1)
+
+
+def test_what_cannot_be_known_suspends(flow: Flow) -> None:
+    assert sorted(flow.facts["filled"]) == [(n,) for n in range(1, 11)]
+    status = flow.facts["status"]
+    assert 'changed columns of table "schema_changes.filled" cannot be followed' in status

@@ -1,0 +1,33 @@
+"""How a batch is cut into smaller parts.
+
+``workers.apply.apply_batch`` tells when a batch is cut. A part has whole transactions, and together
+the parts have every transaction once, in commit order.
+"""
+
+from __future__ import annotations
+
+from workers.stream.batch import Batch
+
+
+class CutBefore(Exception):  # noqa: N818 - no error: the parts are applied one after the other
+    """The transactions before ``txn`` (an index into the part) have to be published first."""
+
+    def __init__(self, txn: int) -> None:
+        super().__init__(txn)
+        self.txn = txn
+
+
+def around(batch: Batch, txn: int) -> list[Batch]:
+    """Cut a batch: the transactions before ``txn``, ``txn`` alone, and the transactions after."""
+    edges = [(0, txn), (txn, txn + 1), (txn + 1, batch.ntxns)]
+    return [batch.part(first, last) for first, last in edges if first < last]
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """Cut a batch of several transactions into two."""
+    return before_and_from(batch, batch.ntxns // 2)
+
+
+def before_and_from(batch: Batch, txn: int) -> list[Batch]:
+    """Cut a batch into the transactions before ``txn``, and the others."""
+    return [batch.part(0, txn), batch.part(txn, batch.ntxns)]

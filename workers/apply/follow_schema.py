@@ -1,0 +1,249 @@
+"""Bring lake tables in line when the publisher's columns change, before the rows that need it.
+
+A Relation message with the columns that are remembered costs a comparison in memory: no question,
+no commit. Another message is answered in this order (``workers.changes.schema_change`` decides):
+
+1. The part is cut before the first transaction with the message, so every earlier row is published.
+2. The publisher is asked for the table's shape on a second connection.
+3. The lake's columns and the remembered columns change in one commit to the lake table.
+4. The commit is put onto the disk, and stored in the catalog together with what was changed.
+5. The part is written with the new columns.
+
+Where the decision is "cannot be followed", the transaction is at fault, and the error says why: the
+subscription stops, or the table is suspended, as for any error of the table.
+
+A trace, with a worker that is killed behind each line::
+
+    remembered id, name; message id, title      transactions before it are published
+    lake: field 2 renamed, property id, title   killed: the successor reads id, title from the lake
+    disk, catalog: id, title                    killed: the same
+    rows of the message are published           killed: the position skips them
+
+A table without remembered columns (of an older version, or without a copy) is looked at with its
+first message. If the lake table has all columns of the message, they are remembered; no change is
+followed without memory.
+
+Left alone are shared lake tables, and another table under the name of a copied table.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from catalog.errcodes import ColumnsChanged, InvalidName, ReplicationError
+from catalog.namespace import qualified_name
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from catalog.store_sqlite import CatalogStore
+from config.guc import Settings
+from workers.apply.cut_batch import CutBefore
+from workers.changes.by_table import Run
+from workers.changes.column_checks import check_names
+from workers.changes.failed_transaction import failed_at
+from workers.changes.relation_map import RelName
+from workers.changes.remembered_columns import RememberedColumns, remembered_in
+from workers.changes.schema_change import CannotFollow, Decision, decide, first_look
+from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
+from workers.lake.table import LakeColumn, LakeTable
+from workers.process import failpoints
+from workers.proto.messages import Relation
+from workers.publisher.table_shape import TableShape
+from workers.stream.batch import Batch
+from workers.tables.open_table import OpenTable
+from workers.tables.position import recopy_command
+from workers.tables.writer import LakeWriter
+from workers.tables.written import store_durable
+
+log = logging.getLogger(__name__)
+
+FOLLOW, SUSPEND = "follow", "suspend"
+
+
+@dataclass(slots=True)
+class SchemaFollower:
+    """The columns of an apply worker's tables.
+
+    ``ask`` asks the publisher for the shape of a relation. ``_settled`` has by relid the message
+    that a table is in line with, under a copy id; ``_seen`` the tables that the part in hand has
+    changed so far.
+    """
+
+    store: CatalogStore
+    writer: LakeWriter
+    ask: Callable[[int], TableShape | None]
+    settings: Callable[[], Settings]
+    _settled: dict[int, tuple[str | None, Relation]] = field(default_factory=dict)
+    _seen: set[int] = field(default_factory=set)
+
+    def begin_part(self) -> None:
+        """Begin with a part of a batch, for the first time or once more."""
+        self._seen.clear()
+
+    def follow(
+        self,
+        sub: Subscription,
+        rels: Mapping[RelName, SubscriptionRel],
+        runs: Mapping[RelName, Sequence[Run]],
+        part: Batch,
+    ) -> None:
+        """Bring the lake tables of ``runs`` in line with the messages of the runs.
+
+        Raises ``CutBefore`` if transactions of the part have to be published first, and 55000, as
+        the fault of the transaction, if a change cannot be followed. Does nothing if the lake
+        server cannot change columns: a column that the lake table lacks is an error then.
+        """
+        if not self.writer.changes_columns:
+            return
+        for target, own in runs.items():
+            rel = rels[target]
+            options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+            if options.shared or self._mode(options) != FOLLOW:
+                continue
+            for run in own:
+                if run.relation is None or run.changes is None:
+                    continue
+                if not self._is_settled(rel, run.relation):
+                    self._settle(sub, rel, options, run, part)
+                    self._settled[rel.srrelid] = rel.epoch, run.relation
+                self._seen.add(rel.srrelid)
+
+    def suspends(self, sub: Subscription, error: ReplicationError) -> bool:
+        """Do all tables at fault say ``on_schema_change: suspend``?"""
+        if not isinstance(error, ColumnsChanged) or not error.tables:
+            return False
+        options = [
+            sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+            for rel in error.tables
+        ]
+        return all(self._mode(each) == SUSPEND for each in options)
+
+    def _mode(self, options: TableOptions) -> str:
+        return options.on_schema_change or self.settings().on_schema_change
+
+    def _is_settled(self, rel: SubscriptionRel, relation: Relation) -> bool:
+        epoch, known = self._settled.get(rel.srrelid, (None, None))
+        return epoch == rel.epoch and (known is relation or known == relation)
+
+    def _settle(
+        self,
+        sub: Subscription,
+        rel: SubscriptionRel,
+        options: TableOptions,
+        run: Run,
+        part: Batch,
+    ) -> None:
+        """Bring a lake table in line with the message of a run."""
+        relation, changes = run.relation, run.changes
+        if relation is None or changes is None:
+            return
+        table = self.writer.open(rel)
+        stored = self.store.columns(rel.srsubid, rel.srrelid)
+        before = remembered_in(table.lake, stored, rel.epoch or "")
+        if before is None:
+            self._look(rel, options, relation, table.lake)
+            return
+        if before.relid != relation.relid or before.describes(relation):
+            return
+        if (first := int(changes.txn[0])) > 0:
+            raise CutBefore(first)
+        try:
+            decision = self._decide(before, relation, table.lake, options)
+            if rel.srrelid in self._seen:
+                _check_commutes(decision)
+            _check_new_names(rel, table.lake, decision)
+        except CannotFollow as reason:
+            raise failed_at(relation, changes, 0, _error(sub, rel, f"{reason}")) from None
+        except InvalidName as error:
+            raise failed_at(relation, changes, 0, error) from None
+        self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])))
+
+    def _look(
+        self, rel: SubscriptionRel, options: TableOptions, relation: Relation, lake: LakeTable
+    ) -> None:
+        """Remember the columns of a table that is seen for the first time, if it is in line."""
+        shape = self.ask(relation.relid)
+        if shape is None:
+            return
+        found = first_look(shape, relation, lake.columns, options, rel.epoch or "")
+        if found is not None:
+            text = found.as_text()
+            self.writer.change_columns(rel, (), lambda _columns: text)
+            self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+
+    def _decide(
+        self,
+        before: RememberedColumns,
+        relation: Relation,
+        lake: LakeTable,
+        options: TableOptions,
+    ) -> Decision:
+        shape = self.ask(relation.relid)
+        if shape is None:
+            raise CannotFollow("The publisher has dropped the table since.")
+        drops = (options.on_dropped_column or self.settings().on_dropped_column) == "drop"
+        return decide(before, shape, relation, lake.columns, options, drops=drops)
+
+    def _carry_out(
+        self, rel: SubscriptionRel, table: OpenTable, decision: Decision, lsn: LSN
+    ) -> None:
+        """Change the lake table, then store what was changed."""
+        text = ""
+
+        def remember(columns: Sequence[LakeColumn]) -> str:
+            nonlocal text
+            text = decision.remembered(columns).as_text()
+            return text
+
+        failpoints.reach(failpoints.BEFORE_SCHEMA_CHANGE)
+        durable = self.writer.change_columns(rel, decision.changes, remember)
+        failpoints.reach(failpoints.SCHEMA_CHANGED)
+        with self.store.transaction():
+            store_durable(self.store, durable)
+            self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+            now = time.time_ns() // 1000
+            self.store.add_schema_change(rel.srsubid, rel.srrelid, now, lsn, decision.sentences)
+            self.store.count_for_stats(rel.srsubid, schema_change_count=1)
+        failpoints.reach(failpoints.SCHEMA_STORED)
+        log.info(
+            'action=schema_changed subid=%d relid=%d lsn=%s lake table "%s" follows table "%s": %s',
+            *(rel.srsubid, rel.srrelid, lsn, table.lake.ident),
+            *(qualified_name(rel.nspname, rel.relname), "; ".join(decision.sentences)),
+        )
+
+
+def _check_commutes(decision: Decision) -> None:
+    """Changes in the middle of a transaction: only new columns can be there before its first row.
+
+    The rows from before the change are in the same part, and are written with the new columns.
+    """
+    changes: Sequence[ColumnChange] = decision.changes
+    if not all(isinstance(change, AddColumn) for change in changes):
+        raise CannotFollow("The transaction has changed rows of the table before and after it.")
+
+
+def _check_new_names(rel: SubscriptionRel, lake: LakeTable, decision: Decision) -> None:
+    """Raise 42939 if the lake table cannot have a new column, or a new name of a column."""
+    columns = {column.field_id: column for column in lake.columns}
+    for change in decision.changes:
+        if isinstance(change, RenameColumn):
+            columns[change.field_id] = replace(columns[change.field_id], name=change.name)
+    added = [
+        LakeColumn(change.name, change.type)
+        for change in decision.changes
+        if isinstance(change, AddColumn)
+    ]
+    check_names(qualified_name(rel.nspname, rel.relname), [*columns.values(), *added])
+
+
+def _error(sub: Subscription, rel: SubscriptionRel, reason: str) -> ColumnsChanged:
+    name = qualified_name(rel.nspname, rel.relname)
+    return ColumnsChanged(
+        f'changed columns of table "{name}" cannot be followed',
+        detail=reason,
+        hint=f"{recopy_command(sub.subname, rel)} copies the table again with its present columns; "
+        "drop the lake table first if a column has another type.",
+    )
