@@ -224,7 +224,7 @@ def _schema_changes(store: CatalogStore, _workers: Workers) -> list[Row]:
             "relation": relations[change.subid].get(change.relid),
             "changed_time": moment(change.changed),
             "lsn": change.lsn,
-            "changes": "; ".join(change.changes),
+            "description": "; ".join(change.changes),
         }
         for change in store.schema_changes()
         if change.subid in subs
@@ -404,7 +404,7 @@ VIEWS: Final[dict[str, View]] = {
         _lake_maintenance,
     ),
     "schema_changes": View(
-        ("subid", "subname", "relid", "relation", "changed_time", "lsn", "changes"),
+        ("subid", "subname", "relid", "relation", "changed_time", "lsn", "description"),
         _schema_changes,
     ),
     "spools": View(

@@ -49,7 +49,7 @@ def test_a_death_at_each_step_leaves_equal_rows(family: Family, database: Databa
         family.pgsub.wait(NAME)
         columns = [row[0] for row in database.execute(PUBLISHED)]
         assert family.pgsub.rows(NAME, "t", columns) == native_rows(database, "t", columns)
-    found = [row["changes"] for row in family.pgsub.status("schema_changes")]
+    found = [row["description"] for row in family.pgsub.status("schema_changes")]
     assert found == [
         'column "w" added',
         'column "v" renamed to "title"',

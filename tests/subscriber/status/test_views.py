@@ -120,7 +120,7 @@ def test_schema_changes(store: CatalogStore) -> None:
         "relation": "public.a",
         "changed_time": datetime(2025, 11, 13, 2, 13, 20, 1, UTC),
         "lsn": LSN(500),
-        "changes": 'column "a" added; column "b" dropped',
+        "description": 'column "a" added; column "b" dropped',
     }
 
 
