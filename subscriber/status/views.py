@@ -214,7 +214,9 @@ def _leaked_branches(store: CatalogStore, _workers: Workers) -> list[Row]:
 
 def _schema_changes(store: CatalogStore, _workers: Workers) -> list[Row]:
     """Changes of the publisher's columns that the lake has followed, the newest of a table last."""
-    subs = {sub.oid: sub for sub in store.subscriptions()}
+    changes = store.schema_changes()
+    concerned = {change.subid for change in changes}
+    subs = {sub.oid: sub for sub in store.subscriptions() if sub.oid in concerned}
     relations = {subid: _relations(store, sub) for subid, sub in subs.items()}
     return [
         {
@@ -226,7 +228,7 @@ def _schema_changes(store: CatalogStore, _workers: Workers) -> list[Row]:
             "lsn": change.lsn,
             "description": "; ".join(change.changes),
         }
-        for change in store.schema_changes()
+        for change in changes
         if change.subid in subs
     ]
 
