@@ -107,6 +107,14 @@ def conn(
     conn.close()
 
 
+@pytest.fixture
+def undone(conn: WalReceiverConn) -> Iterator[WalReceiverConn]:
+    """The connection in a transaction that is rolled back: the tests share the tables."""
+    conn.exec("BEGIN")
+    yield conn
+    conn.exec("ROLLBACK")
+
+
 pytestmark = pytest.mark.postgres
 
 since_15 = pytest.mark.parametrize("conn", every_version(16, 18, since=15), indirect=True)
@@ -387,18 +395,18 @@ def test_the_types_that_text_is_made_of(conn: WalReceiverConn) -> None:
     assert (odd.types[mood].name, texts.types[place].kind) == ("public.mood", "c")
 
 
-def test_the_shape_of_a_table(conn: WalReceiverConn) -> None:
+def test_the_shape_of_a_table(undone: WalReceiverConn) -> None:
     """A constant default is in the catalog, a volatile one in the files alone."""
-    relid = fetch_remote_table_info(conn, "public", "filtered", ["inserts"]).relid
-    before = fetch_shape(conn, relid, ["inserts", "lists"])
+    relid = fetch_remote_table_info(undone, "public", "filtered", ["inserts"]).relid
+    before = fetch_shape(undone, relid, ["inserts", "lists"])
     assert before is not None
     assert [(c.attnum, c.name) for c in before.columns] == [(1, "a"), (2, "b"), (3, "c")]
     assert before.files.keys() == {relid}
-    assert ("*" in before.lists) == (conn.server_version >= 15)
-    conn.exec(
+    assert ("*" in before.lists) == (undone.server_version >= 15)
+    undone.exec(
         "ALTER TABLE public.filtered ADD COLUMN d int DEFAULT 5, ADD COLUMN e int, DROP COLUMN c"
     )
-    constant = fetch_shape(conn, relid, ["inserts"])
+    constant = fetch_shape(undone, relid, ["inserts"])
     assert constant is not None
     assert constant.dropped == {3}
     assert {c.name: c.has_missing for c in constant.columns} == {
@@ -408,19 +416,19 @@ def test_the_shape_of_a_table(conn: WalReceiverConn) -> None:
         "e": False,
     }
     assert constant.files == before.files
-    conn.exec("ALTER TABLE public.filtered ADD COLUMN f float DEFAULT random()")
-    conn.exec("ALTER TABLE public.filtered ALTER f DROP DEFAULT")
-    volatile = fetch_shape(conn, relid, ["inserts"])
+    undone.exec("ALTER TABLE public.filtered ADD COLUMN f float DEFAULT random()")
+    undone.exec("ALTER TABLE public.filtered ALTER f DROP DEFAULT")
+    volatile = fetch_shape(undone, relid, ["inserts"])
     assert volatile is not None
     assert not volatile.columns[-1].has_missing
     assert volatile.files != before.files
 
 
-def test_the_shape_of_a_partitioned_table(conn: WalReceiverConn) -> None:
+def test_the_shape_of_a_partitioned_table(undone: WalReceiverConn) -> None:
     """Its files are those of the partitions, and so are the values of a constant default."""
-    relid = fetch_remote_table_info(conn, "public", "parent", ["root"]).relid
-    conn.exec("ALTER TABLE public.parent ADD COLUMN d int DEFAULT 5")
-    shape = fetch_shape(conn, relid, ["root"])
+    relid = fetch_remote_table_info(undone, "public", "parent", ["root"]).relid
+    undone.exec("ALTER TABLE public.parent ADD COLUMN d int DEFAULT 5")
+    shape = fetch_shape(undone, relid, ["root"])
     assert shape is not None
     assert len(shape.files) == 2
     assert [c.has_missing for c in shape.columns] == [False, False, True]
