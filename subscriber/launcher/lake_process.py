@@ -5,8 +5,9 @@ fetching jars once) run in a thread. The main thread starts the process: the ker
 signal of a child to the starting thread.
 
 A server may die while it starts: out of memory, killed, a slow machine. Each failed start doubles
-the wait for the next. Only the first start of a launcher gives up, after
-``LAKE_FIRST_START_ATTEMPTS``: then the cause is a lasting one, and the user has to hear of it.
+the wait for the next. A launcher with subscriptions never gives up: a server worked here before,
+and the rows wait at the publisher. Without a subscription the first start gives up, after
+``LAKE_FIRST_START_ATTEMPTS``: the installation is new, and the user has to hear of the cause.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class LakeChild:
     """The launcher's lake server, or the URL of a remote server (``remote``).
 
     ``url`` is None while no server accepts connections. A thread calls ``wake`` when a ``poll`` is
-    due.
+    due. ``keeps_trying``: no number of deaths of a first server is an error.
     """
 
     def __init__(
@@ -122,7 +123,10 @@ class LakeChild:
         remote: str | None,
         pass_fds: Sequence[int],
         wake: Callable[[], None],
+        *,
+        keeps_trying: bool = False,
     ) -> None:
+        self._keeps_trying = keeps_trying
         self.url: str | None = None
         self.retry_interval = 5.0
         self.starts = 0
@@ -152,9 +156,9 @@ class LakeChild:
     def poll(self, now: float) -> LakeEvent | None:
         """Check the server, and start a server when due.
 
-        Raises an error of the preparations before the first start (no Java, no jars), and the error
-        of a first server that died at every attempt. Other errors are logged, and ``poll`` tries
-        again.
+        Raises an error of the preparations before the first start (no Java, no jars), and, unless
+        ``keeps_trying``, the error of a first server that died at every attempt. Other errors are
+        logged, and ``poll`` tries again.
         """
         if self._remote is not None:
             if self.url is not None:
@@ -167,9 +171,8 @@ class LakeChild:
             was_started = self._server is not None
             self.stop()
             self._failed_starts += 1
-            if not self._was_up and not (
-                was_started and self._failed_starts < LAKE_FIRST_START_ATTEMPTS
-            ):
+            goes_on = self._keeps_trying or self._failed_starts < LAKE_FIRST_START_ATTEMPTS
+            if not self._was_up and not (was_started and goes_on):
                 raise
             wait = min(
                 self.retry_interval * 2 ** (self._failed_starts - 1), LAKE_RESTART_LONGEST_SECONDS

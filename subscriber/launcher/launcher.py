@@ -191,7 +191,13 @@ class Launcher:
         starter = self._lake_starter or EmbeddedLake(
             self.data_dir, config.lake, config.spark, config.settings
         )
-        return LakeChild(starter, config.spark.remote, [lock.fd], self._wake_up.kick)
+        return LakeChild(
+            starter,
+            config.spark.remote,
+            [lock.fd],
+            self._wake_up.kick,
+            keeps_trying=bool(self._store.subscriptions()),
+        )
 
     def _close(self, lock: DataDirectoryLock) -> None:
         """End what is left: after a normal end nothing, after an error of the loop everything."""

@@ -140,6 +140,17 @@ def test_a_first_server_that_dies_while_it_starts_is_started_again() -> None:
     wait_up(child, 15)
 
 
+def test_a_first_server_may_die_as_often_as_it_likes_where_there_are_subscriptions() -> None:
+    child = LakeChild(Unlucky(10), None, [], lambda: None, keeps_trying=True)
+    child.begin()
+    waits, now = [], 0.0
+    for _ in range(10):
+        waits.append(failed(child, now))
+        now += waits[-1]
+    assert waits == [5, 10, 20, 40, 80, 120, 120, 120, 120, 120]
+    wait_up(child, now)
+
+
 def test_a_first_server_that_always_dies_is_an_error() -> None:
     child = LakeChild(Unlucky(100), None, [], lambda: None)
     child.begin()
