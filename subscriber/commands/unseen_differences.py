@@ -6,9 +6,9 @@ without any error, as in PostgreSQL.
 
 The text of an enum, of a composite or of the name of an object may change on the publisher, and the
 publisher sends no change of a row (``workers.publisher.changing_text``). The native subscriber has
-types of its own; the lake has the text of the day. A worker notices a change of an enum or a
-composite. The warnings are about what no worker can mend: a row that is found by such a column,
-and names of objects.
+types of its own; the lake has the text of the day. A worker notices a change of an enum, a
+composite or a name. The warnings are about what no worker can mend: a row that is found by such a
+column, and names of objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from typing import Final
 from catalog.namespace import qualified_name, quote_literal
 from subscriber.commands.table_mapping import MappedTable
 from subscriber.messages import Notice, warning
-from workers.publisher.changing_text import COMPOSITE, ENUM, is_name_of_object
+from workers.publisher.changing_text import (
+    COMPOSITE,
+    ENUM,
+    is_compared_name,
+    is_name_of_object,
+)
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import to_text
 from workers.publisher.remote_table import ColumnType
@@ -82,16 +87,20 @@ def changing_text_warnings(mapped: Iterable[MappedTable]) -> Iterator[Notice]:
             innermost = column.type.element or column.type
             in_key = column.in_key or column.name in remote.key_under_full or whole_rows
             if is_name_of_object(column.type.oid):
-                yield _names_of_objects(table.name, column.name)
+                yield _names_of_objects(table.name, column.name, column.type.oid)
             elif changes and in_key and innermost.typtype in (ENUM, COMPOSITE):
                 yield _changing_key(table.name, column.name, innermost)
 
 
-def _names_of_objects(table: str, column: str) -> Notice:
+def _names_of_objects(table: str, column: str, oid: int) -> Notice:
+    if is_compared_name(oid):
+        noticed = "the log and pgsub status tell of the renaming within ten seconds"
+    else:
+        noticed = "no worker notices"
     return warning(
         f'column "{column}" of table "{table}" has names of objects, which may be renamed',
         detail="The lake holds the names as text. After a renaming of an object the publisher "
-        "sends no change of a row, and no worker notices.",
+        f"sends no change of a row; {noticed}.",
         hint=f"After a renaming: pgsub refresh NAME --recopy {table}. Or publish another column.",
     )
 

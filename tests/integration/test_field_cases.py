@@ -224,10 +224,11 @@ def test_text_that_changes_without_an_event_is_told_and_copied_again(
     flow.both(
         "CREATE TYPE stage AS ENUM ('new', 'done')",
         "CREATE TYPE spot AS (x int, y int)",
-        "CREATE TABLE stages (s stage PRIMARY KEY, n int, at spot)",
+        "CREATE TABLE named (id int)",
+        "CREATE TABLE stages (s stage PRIMARY KEY, n int, at spot, rel regclass)",
     )
     flow.pub.run(
-        "INSERT INTO stages VALUES ('new', 1, '(1,2)'), ('done', 1, NULL)",
+        "INSERT INTO stages VALUES ('new', 1, '(1,2)', 'named'), ('done', 1, NULL)",
         "CREATE PUBLICATION pub FOR TABLE stages",
     )
     name = flow.subscribe("sub", ["pub"])
@@ -239,8 +240,10 @@ def test_text_that_changes_without_an_event_is_told_and_copied_again(
         "ALTER TYPE stage RENAME VALUE 'new' TO 'open'",
         "ALTER TYPE stage ADD VALUE 'late' BEFORE 'done'",
         "ALTER TYPE spot ADD ATTRIBUTE z int",
+        "ALTER TABLE named RENAME TO renamed",
     )
     changes = (
+        'column "rel": "relabelled.named" of type regclass has the name "relabelled.renamed"',
         'column "at": type relabelled.spot has a new attribute "z"',
         'column "s": label "new" of type relabelled.stage is "open"',
     )

@@ -378,7 +378,7 @@ def test_a_copy_whose_data_never_ceases_can_be_stopped(conn: WalReceiverConn) ->
 
 
 def test_the_types_that_text_is_made_of(conn: WalReceiverConn) -> None:
-    """Below domains, arrays, ranges and composites; what is built in is none of them."""
+    """Below domains, arrays, ranges and composites; of what is built in, names alone."""
     relids = {
         name: fetch_remote_table_info(conn, "public", name, ["it's"]).relid
         for name in ("texts", "filtered", 'Odd "name')
@@ -388,8 +388,17 @@ def test_the_types_that_text_is_made_of(conn: WalReceiverConn) -> None:
     texts, odd = found[relids["texts"]], found[relids['Odd "name']]
     (mood,) = odd.columns["m"]
     (place,) = set(texts.columns["here"]) - {mood}
+    regclass = 2205
     assert odd.columns.keys() == {"m"}
-    assert texts.columns == {"here": (mood, place), "m": (mood,), "spans": (mood,)}
+    assert texts.columns == {
+        "here": (mood, place),
+        "m": (mood,),
+        "spans": (mood,),
+        "name": (regclass,),
+    }
+    named = texts.types[regclass].parts
+    assert named[str(relids["filtered"])] == "public.filtered"
+    assert "pg_catalog.pg_class" not in named.values()
     assert sorted(odd.types[mood].parts.values()) == ["ok", "sad"]
     assert texts.types[place].parts == {"1": "x", "2": "at"}
     assert (odd.types[mood].name, texts.types[place].kind) == ("public.mood", "c")

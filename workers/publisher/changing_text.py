@@ -12,9 +12,12 @@ the old values in the lake. The column's number tells.
 
 A new label, and a renamed attribute, change no text: a composite's text has no names.
 
-A ``regclass`` and its relatives (``reg...``, ``aclitem``) are the name of an object. A renamed
-object changes the text, and no catalog row of the type tells. Such columns are only told of when
-tables join a subscription (``is_name_of_object``).
+A ``regclass`` and its relatives are the name of an object: of a relation, function, type, schema or
+role. A renamed object changes the text. Which objects a table names only its rows know, and no
+worker reads them: each renaming of an object of the kind is told, with both names. A database with
+more than ``MOST_OBJECTS`` of a kind is not compared, and a dropped object is not told: the lake
+keeps its last name, where the publisher shows a number. Of the other types with names
+(``regoper``, ``aclitem``) CREATE and ``check`` warn (``is_name_of_object``).
 
 Trace: ``stages (s stage)``, and ``stage`` is an enum ``new, done``::
 
@@ -35,6 +38,10 @@ from workers.publisher.queries import newest, query, to_number, to_text
 
 ENUM: Final = "e"
 COMPOSITE: Final = "c"
+NAME: Final = "b"
+"""``pg_type.typtype``; the base types here are those of ``_COMPARED_NAMES``."""
+
+MOST_OBJECTS: Final = 10_000
 
 _FIRST_NORMAL_OID: Final = 16384
 
@@ -45,10 +52,16 @@ _NAMES_OF_OBJECTS: Final = frozenset(
 """The oids of regproc, aclitem, regprocedure, regoper, regoperator, regclass, regtype, regconfig,
 regdictionary, regnamespace, regrole, regcollation and regdatabase, and of their arrays."""
 
+_COMPARED_NAMES: Final = frozenset({24, 2202, 2205, 2206, 4089, 4096})
+_COMPARED: Final = _COMPARED_NAMES | {1008, 2207, 2210, 2211, 4090, 4097}
+"""The names that are compared (regproc, regprocedure, regclass, regtype, regnamespace, regrole);
+with their arrays."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextType:
-    """An enum with its labels, or a composite with its attributes, each by a lasting number."""
+    """An enum with its labels, a composite with its attributes, or a type of names with the names
+    of all objects: each by a lasting number."""
 
     kind: str
     name: str
@@ -57,7 +70,7 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class TextTypes:
-    """The enums and composites of a table's columns, also below domains, arrays and ranges.
+    """The enums, composites and names of a table's columns, also below domains, arrays and ranges.
 
     ``numbers`` are the attnums of all columns: a number is never used again.
     """
@@ -95,9 +108,17 @@ def is_name_of_object(oid: int) -> bool:
     return oid in _NAMES_OF_OBJECTS
 
 
+def is_compared_name(oid: int) -> bool:
+    """Does a worker compare the names of such objects (or of an array of them)?"""
+    return oid in _COMPARED
+
+
 def may_change_text(oids: Collection[int]) -> bool:
-    """May one of the types be an enum or a composite? No type that is built in is one."""
-    return any(oid >= _FIRST_NORMAL_OID for oid in oids)
+    """May one of the types be an enum, a composite or the name of an object?
+
+    No type that is built in is an enum or a composite.
+    """
+    return any(oid >= _FIRST_NORMAL_OID or oid in _COMPARED for oid in oids)
 
 
 def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, TextTypes]:
@@ -106,13 +127,16 @@ def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, Text
     The queries read catalogs and wait for no lock on a table.
     """
     ranges = newest("ranges", conn.server_version, 14, 10)
-    listed = ", ".join(str(relid) for relid in sorted(relids))
-    rows = conn.exec(query("text_types", relids=listed, ranges=query(ranges))) if relids else []
+    listed = _listed(relids)
+    named = _listed(_COMPARED_NAMES)
+    statement = query("text_types", relids=listed, ranges=query(ranges), named=named)
+    rows = conn.exec(statement) if relids else []
     kinds = {to_number(row[2]): (to_text(row[3]), to_text(row[4])) for row in rows}
-    parts: dict[int, dict[str, str]] = {oid: {} for oid in kinds}
-    if kinds:
-        types = ", ".join(str(oid) for oid in sorted(kinds))
-        for oid, number, text in conn.exec(query("type_parts", types=types)):
+    parts = {oid: _fetch_names(conn, oid) for oid, (kind, _) in kinds.items() if kind == NAME}
+    others = kinds.keys() - parts.keys()
+    parts |= {oid: {} for oid in others}
+    if others:
+        for oid, number, text in conn.exec(query("type_parts", types=_listed(others))):
             parts.setdefault(to_number(oid), {})[to_text(number)] = to_text(text)
     columns: dict[int, dict[str, tuple[int, ...]]] = {relid: {} for relid in relids}
     for row in rows:
@@ -126,6 +150,18 @@ def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, Text
         relid: TextTypes(own, types_of, numbers[relid]).of_columns(numbers[relid].keys())
         for relid, own in columns.items()
     }
+
+
+def _fetch_names(conn: QueryConn, oid: int) -> dict[str, str]:
+    """The names of all objects that a type names, by oid; none where there are too many."""
+    rows = conn.exec(query("object_names", types=str(oid), limit=str(MOST_OBJECTS + 1)))
+    if len(rows) > MOST_OBJECTS:
+        return {}
+    return {to_text(number): to_text(name) for _, number, name in rows}
+
+
+def _listed(oids: Collection[int]) -> str:
+    return ", ".join(str(oid) for oid in sorted(oids))
 
 
 def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
@@ -147,7 +183,10 @@ def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
 def _type_changes(before: TextType, now: TextType) -> Iterator[str]:
     for number, text in before.parts.items():
         new = now.parts.get(number)
-        if new is None:
+        if now.kind == NAME:
+            if new not in (None, text):
+                yield f'"{text}" of type {now.name} has the name "{new}"'
+        elif new is None:
             yield f'type {now.name} has lost attribute "{text}"'
         elif new != text and now.kind == ENUM:
             yield f'label "{text}" of type {now.name} is "{new}"'

@@ -224,13 +224,45 @@ WITH RECURSIVE needed (relid, attname, oid) AS (
                   WHERE t.typrelid <> 0 AND a.attrelid = t.typrelid AND a.attnum > 0
                     AND NOT a.attisdropped
     ) part (oid)
-    WHERE part.oid >= 16384
+    WHERE part.oid >= 16384 OR part.oid IN (:named)
 )
 SELECT n.relid, n.attname, t.oid, t.typtype, pg_catalog.format_type(t.oid, NULL)
 FROM needed n
 JOIN pg_catalog.pg_type t ON t.oid = n.oid
-WHERE t.typtype IN ('e', 'c') AND t.oid >= 16384
+WHERE t.typtype IN ('e', 'c') AND t.oid >= 16384 OR t.oid IN (:named)
 ORDER BY 1, 2, 3
+
+-- The names of the objects that values of some types name (regclass 2205, regproc 24, regprocedure
+-- 2202, regtype 2206, regnamespace 4089, regrole 4096); none that the server brings along.
+-- name: object_names
+SELECT t.oid, o.oid, o.name
+FROM pg_catalog.pg_type t
+JOIN (
+    SELECT 'pg_class', c.oid, n.nspname || '.' || c.relname
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'
+    UNION ALL
+    SELECT 'pg_proc', p.oid, n.nspname || '.' || p.proname
+    FROM pg_catalog.pg_proc p
+    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+    UNION ALL
+    SELECT 'pg_type', y.oid, n.nspname || '.' || y.typname
+    FROM pg_catalog.pg_type y
+    JOIN pg_catalog.pg_namespace n ON n.oid = y.typnamespace
+    WHERE y.typelem = 0
+    UNION ALL
+    SELECT 'pg_namespace', n.oid, n.nspname::text
+    FROM pg_catalog.pg_namespace n
+    WHERE n.nspname !~ '^pg_(toast_)?temp_'
+    UNION ALL
+    SELECT 'pg_authid', r.oid, r.rolname::text
+    FROM pg_catalog.pg_roles r
+) o (catalog, oid, name) ON o.catalog = CASE t.oid
+    WHEN 2205 THEN 'pg_class' WHEN 24 THEN 'pg_proc' WHEN 2202 THEN 'pg_proc'
+    WHEN 2206 THEN 'pg_type' WHEN 4089 THEN 'pg_namespace' WHEN 4096 THEN 'pg_authid' END
+WHERE t.oid IN (:types) AND o.oid >= 16384
+LIMIT :limit
 
 -- name: column_numbers
 SELECT a.attrelid, a.attname, a.attnum

@@ -12,6 +12,7 @@ from workers.publisher.changing_text import (
     TextTypes,
     fetch_text_types,
     from_json,
+    is_compared_name,
     is_name_of_object,
     may_change_text,
     text_changes,
@@ -53,6 +54,40 @@ def with_parts(oid: int, **parts: str) -> TextTypes:
 )
 def test_what_has_changed(now: TextTypes, said: list[str]) -> None:
     assert text_changes(TYPES, now) == said
+
+
+NAMES = TextType("b", "regclass", {"16500": "public.a", "16510": "public.b"})
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"16500": "public.a", "16510": "public.b", "16520": "public.new"}, []),
+        ({"16500": "public.a"}, []),  # dropped: the lake keeps the last name
+        ({}, []),  # too many to compare
+        (
+            {"16500": "old.a", "16510": "public.b"},
+            ['column "r": "public.a" of type regclass has the name "old.a"'],
+        ),
+    ],
+)
+def test_a_renamed_object(names: dict[str, str], said: list[str]) -> None:
+    before = TextTypes({"r": (2205,)}, {2205: NAMES}, {"r": 1})
+    now = replace(before, types={2205: replace(NAMES, parts=names)})
+    assert text_changes(before, now) == said
+
+
+def test_the_names_of_objects() -> None:
+    listed = [("2205", "16500", "public.a"), ("2205", "16510", "public.b")]
+    answers: dict[str, list[tuple[str | None, ...]]] = {
+        "needed": [("5", "r", "2205", "b", "regclass")],
+        "pg_authid": list(listed),
+        "attnum\nFROM": [("5", "r", "1")],
+    }
+    conn = ScriptedPublisher(18, answers)
+    assert fetch_text_types(conn, [5])[5] == TextTypes({"r": (2205,)}, {2205: NAMES}, {"r": 1})
+    answers["pg_authid"] = listed * 5001
+    assert fetch_text_types(ScriptedPublisher(18, answers), [5])[5].types[2205].parts == {}
 
 
 def test_the_stored_text_is_the_types() -> None:
@@ -102,5 +137,8 @@ def test_which_types_are_meant() -> None:
     assert is_name_of_object(2205)  # regclass
     assert is_name_of_object(2210)  # regclass[]
     assert not is_name_of_object(25)
+    assert is_compared_name(2210)
+    assert not is_compared_name(1033)  # aclitem
     assert may_change_text([23, 16384])
-    assert not may_change_text([23, 2205])
+    assert may_change_text([23, 2205])
+    assert not may_change_text([23, 1033])
