@@ -28,6 +28,16 @@ from typing import Any, Final
 _LENGTH: Final = 8
 _STREAMS: Final = 3
 
+_OF_THE_LAKE: Final = (
+    "workers.changes.column_checks",
+    "workers.lake.api.session_catalogs",
+    "workers.lake.connect.sessions",
+    "workers.lake.connect.user_query",
+    "workers.lake.generated_columns",
+    "workers.lake.iceberg.destination",
+    "workers.tables.new_table",
+)
+
 _starting: Final = threading.Lock()
 
 
@@ -91,12 +101,18 @@ def _server() -> Path:
     return path
 
 
-def serve() -> None:
-    """The server, until its standard input ends; says so on standard output when it listens."""
+def needed_modules() -> list[str]:
+    """All modules of ``subscriber``, and those that its commands import when they need the lake."""
     import subscriber
 
-    for module in pkgutil.iter_modules(subscriber.__path__):
-        importlib.import_module(f"subscriber.{module.name}")
+    found = pkgutil.walk_packages(subscriber.__path__, "subscriber.")
+    return [*(module.name for module in found), *_OF_THE_LAKE]
+
+
+def serve() -> None:
+    """The server, until its standard input ends; says so on standard output when it listens."""
+    for name in needed_modules():
+        importlib.import_module(name)
     gc.freeze()  # a child that collects does not copy what is here
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a command here
