@@ -78,10 +78,13 @@ def test_a_renamed_object(names: dict[str, str], said: list[str]) -> None:
 
 
 def test_the_names_of_objects() -> None:
-    listed = [("2205", "16500", "public.a"), ("2205", "16510", "public.b")]
+    listed: list[tuple[str | None, ...]] = [
+        ("2205", "16500", "public.a"),
+        ("2205", "16510", "public.b"),
+    ]
     answers: dict[str, list[tuple[str | None, ...]]] = {
         "needed": [("5", "r", "2205", "b", "regclass")],
-        "pg_authid": list(listed),
+        "pg_authid": listed,
         "attnum\nFROM": [("5", "r", "1")],
     }
     conn = ScriptedPublisher(18, answers)
