@@ -139,7 +139,9 @@ class PreparedXacts:
         self.folder = data_dir / FOLDER / subuuid
         self._subid = subid
         self._found: dict[int, _File] | None = None
-        self._changed = False  # names in the folder, since ``make_durable``
+        # A predecessor may have changed names that it did not bring onto the disk.
+        self._changed = True
+        self._unsynced = (self.folder, self.folder.parent, data_dir)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ class PreparedXacts:
         name = gid_of(self._subid, xact.xid)
         path = self.folder / name
         with self._disk_errors(name):
-            self._make_folder()
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._unlink(xact.xid)
             _write(path, chain([xact.to_line()], records))
         self._changed = True
@@ -241,11 +243,13 @@ class PreparedXacts:
         self._changed = True
 
     def make_durable(self) -> None:
-        """Put the names in the folder onto the disk."""
-        if self._changed:
-            self._changed = False
+        """Put the names in the folder onto the disk; the first time also the folder's own name."""
+        if self._changed and self.folder.is_dir():
             with self._disk_errors(FOLDER):
-                _sync_folder(self.folder)
+                for folder in self._unsynced:
+                    _sync_folder(folder)
+            self._unsynced = (self.folder,)
+        self._changed = False
 
     # -- what a dead worker, or another server, left ------------------------------------------
 
@@ -275,6 +279,7 @@ class PreparedXacts:
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         self._found = None
+        self._unsynced = (self.folder, self.folder.parent, self.folder.parent.parent)
 
     # -- the disk -----------------------------------------------------------------------------
 
@@ -287,13 +292,6 @@ class PreparedXacts:
         with self._disk_errors(_FINISHED):
             _write(self.folder / _FINISHED, [str(int(lsn)).encode()])
             _sync_folder(self.folder)
-
-    def _make_folder(self) -> None:
-        """The folder, and its name on the disk."""
-        if not self.folder.is_dir():
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sync_folder(self.folder.parent)
-            _sync_folder(self.folder.parent.parent)
 
     @contextmanager
     def _disk_errors(self, name: str) -> Iterator[None]:

@@ -11,6 +11,7 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
+from workers.stream import prepared_xacts
 from workers.stream.prepared_xacts import PreparedXact, PreparedXacts, gid_of
 
 BEGIN, CHANGES, COMMIT = b"<begin>", b"changes", b"<commit>"
@@ -138,3 +139,32 @@ def test_a_disk_that_refuses_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ReplicationError, match="could not write prepared transaction") as caught:
         kept(tmp_path)
     assert caught.value.code == "58030"
+
+
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders whose names are brought onto the disk, as they come."""
+    folders: list[Path] = []
+    monkeypatch.setattr(prepared_xacts, "_sync_folder", folders.append)
+    return folders
+
+
+def test_what_a_dead_predecessor_kept_is_durable_before_it_is_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = synced(monkeypatch)
+    xacts(tmp_path).prepare(XACT, [])  # killed before the folder is on the disk
+    again = xacts(tmp_path)
+    again.prepare(XACT, [])
+    again.make_durable()
+    assert folders == [again.folder, again.folder.parent, tmp_path]
+    again.make_durable()
+    assert len(folders) == 3
+
+
+def test_so_is_a_rollback_that_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(tmp_path).rollback(XACT)
+    folders = synced(monkeypatch)
+    again = xacts(tmp_path)
+    assert again.get(7) is None
+    again.make_durable()
+    assert again.folder in folders
