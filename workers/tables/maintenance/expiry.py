@@ -3,7 +3,9 @@
 Every batch leaves a snapshot. An expiry is due once ``snapshot_expiry_batches`` snapshots could be
 removed. Snapshots protected by ``snapshot_retain_last`` or ``snapshot_retain_age`` do not count. A
 table with thousands of young snapshots therefore has no expiry, however often the worker begins
-anew. A snapshot protected by a tag or by a different branch counts, but an expiry cannot remove it:
+anew. The first batches of a worker's life begin no expiry, so that a start is not burdened with
+the expiries of all tables; only a table with twice the snapshots needed does not wait. A snapshot
+protected by a tag or by a different branch counts, but an expiry cannot remove it:
 such snapshots cause one needless expiry in a worker's life.
 
 Trace: a table is opened with 290 snapshots, and an expiry would leave 100. Thus 190 of the 300
@@ -157,9 +159,12 @@ class SnapshotExpiry:
             return self._dest.expire(ident, retain=retain, age=age, list_files=list_files)
 
     def _is_due(self, removable: int, table: OpenTable, settings: Settings) -> bool:
+        wanted = settings.snapshot_expiry_batches
         began = self._batches[table.lake.ident] >= FIRST_MAINTENANCE_BATCHES
-        enough = removable >= settings.snapshot_expiry_batches
-        return began and enough and table.lake.ident not in self._running
+        # A worker whose lives are all short would never begin.
+        overdue = removable >= 2 * max(wanted, FIRST_MAINTENANCE_BATCHES)
+        due = overdue or (began and removable >= wanted)
+        return due and table.lake.ident not in self._running
 
     def _removable(self, ident: LakeIdent, settings: Settings) -> int:
         """How many snapshots an expiry would remove."""

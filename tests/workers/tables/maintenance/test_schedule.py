@@ -89,13 +89,20 @@ def test_workers_that_are_killed_early_keep_a_table_all_the_same(
 
 
 def test_nothing_is_due_in_the_first_batches(world: Subscribed) -> None:
-    """A tag may hold any number of snapshots, and large files need no upkeep."""
-    dest = RecordingLake(world.lake, snapshots=range(5000), files=5000)
+    """A tag may hold snapshots, and large files need no upkeep."""
+    dest = RecordingLake(world.lake, snapshots=range(690), files=5000)
     worker = world.worker(dest)
     play(worker, dest, FIRST_MAINTENANCE_BATCHES - 1)
     assert dest.expired == []
     play(worker, dest, 1)
     assert dest.expired == [FIRST_MAINTENANCE_BATCHES]
+
+
+def test_an_expiry_is_due_at_once_with_twice_the_snapshots(world: Subscribed) -> None:
+    """Else a worker whose lives are all short would leave a snapshot with each batch for ever."""
+    dest = RecordingLake(world.lake, snapshots=range(700))
+    play(world.worker(dest), dest, 1)
+    assert dest.expired == [1]
 
 
 def test_a_branch_whose_upkeep_failed_is_not_used_again(world: Subscribed) -> None:

@@ -132,7 +132,7 @@ def test_an_expiry_that_is_wanted_more_often_takes_more_tables(batches: int, tur
     many = Many(25, snapshots=400, autovacuum=False, **held)
     for _ in range(10):
         many.batch()
-    assert len(many.turns[-1]) == turns
+    assert max(map(len, many.turns)) == turns
 
 
 def test_who_is_first_among_equals_differs_from_life_to_life() -> None:
