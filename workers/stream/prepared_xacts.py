@@ -141,7 +141,7 @@ class PreparedXacts:
         self._found: dict[int, _File] | None = None
         # A predecessor may have changed names that it did not bring onto the disk.
         self._changed = True
-        self._unsynced = (self.folder, self.folder.parent, data_dir)
+        self._unsynced: tuple[Path, ...] = (self.folder, self.folder.parent, data_dir)
 
     # -- reading ------------------------------------------------------------------------------
 
