@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from catalog.pg_lsn import LSN
@@ -30,7 +30,8 @@ class StoredRow(Protocol):
     def keys(self) -> list[str]:
         """The names of the columns."""
 
-    def __getitem__(self, key: str, /) -> Any: ...
+    def __iter__(self) -> Iterator[Any]:
+        """The values."""
 
 
 def encode_lsn(lsn: LSN) -> str:
@@ -106,7 +107,7 @@ def origin_row(row: StoredRow) -> ReplicationOrigin:
 
 
 def _columns(row: StoredRow) -> dict[str, Any]:
-    return {name: row[name] for name in row.keys()}  # noqa: SIM118  # a sqlite3.Row iterates values
+    return dict(zip(row.keys(), row, strict=True))  # a look-up by name takes five times as long
 
 
 def _values(row: Subscription | SubscriptionRel) -> dict[str, object]:
