@@ -176,29 +176,6 @@ class Subscription:
         return any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
-PG_SUBSCRIPTION_COLUMNS: Final = (
-    "oid",
-    "subdbid",
-    "subskiplsn",
-    "subname",
-    "subowner",
-    "subenabled",
-    "subbinary",
-    "substream",
-    "subtwophasestate",
-    "subdisableonerr",
-    "subpasswordrequired",
-    "subrunasowner",
-    "subfailover",
-    "subconninfo",
-    "subslotname",
-    "subsynccommit",
-    "subpublications",
-    "suborigin",
-)
-"""PostgreSQL 18's columns in PostgreSQL's order: the columns of the status view."""
-
-
 def check_slot_name(name: str) -> None:
     """``ReplicationSlotValidateName``: 1 to 63 of a-z, 0-9 and _; 42602 or 42622."""
     if not name:

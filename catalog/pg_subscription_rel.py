@@ -186,10 +186,6 @@ NOT_SUSPENDED: Final[Mapping[str, Any]] = {
 """The columns of a table that is not suspended."""
 
 
-PG_SUBSCRIPTION_REL_COLUMNS: Final = ("srsubid", "srrelid", "srsubstate", "srsublsn")
-"""PostgreSQL's columns in PostgreSQL's order."""
-
-
 def check_transition(old: SubRelState | None, new: SubRelState, setter: Setter) -> Rule:
     """The rule of a legal move; an illegal move is a bug of the product (XX000)."""
     rule = TRANSITIONS.get((old, new))

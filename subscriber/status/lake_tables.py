@@ -31,8 +31,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from catalog.errcodes import InternalError, ReplicationError
-from catalog.lake_maintenance import UPKEEP
-from catalog.pg_stat_subscription_stats import ConflictType
 from catalog.store_sqlite import CatalogStore
 from config.limits import SESSION_IDLE_SECONDS
 from subscriber.printing import Row, json_value
@@ -50,72 +48,6 @@ FILE_NAME: Final = "status_tables.json"
 
 _TIMES: Final = frozenset({"last_msg_send_time", "last_msg_receipt_time", "latest_end_time"})
 """Columns that every keepalive moves."""
-
-COLUMN_TYPES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        ("oid", "subdbid", "subowner", "srsubid", "srrelid", "subid", "relid", "datid", "datoid"),
-        "oid",
-    ),
-    **dict.fromkeys(("roident", "local_id", "remote_relid", "other_relid", "transaction"), "oid"),
-    **dict.fromkeys(("pid", "leader_pid", "timeline", "attempt"), "int4"),
-    **dict.fromkeys(
-        (
-            "bytes_processed",
-            "bytes_total",
-            "tuples_processed",
-            "tuples_excluded",
-            "tuples_skipped",
-            "ranges_done",
-            "ranges_total",
-            "apply_error_count",
-            "sync_error_count",
-            "suspension_count",
-            "schema_change_count",
-            "orphan_removal_count",
-            "orphan_files_removed",
-            *(f"{kind}_count" for kind in UPKEEP),
-            "spool_bytes",
-            "spool_max_size",
-            "failures",
-            "changes",
-            *(conflict.column for conflict in ConflictType),
-        ),
-        "int8",
-    ),
-    **dict.fromkeys(
-        (
-            "subenabled",
-            "subbinary",
-            "subdisableonerr",
-            "subpasswordrequired",
-            "subrunasowner",
-            "subfailover",
-            "copied",
-            "recopy",
-            "resuming",
-        ),
-        "bool",
-    ),
-    **dict.fromkeys(
-        (
-            *_TIMES,
-            "since",
-            "stats_reset",
-            "last_orphan_removal",
-            *(f"last_{kind}" for kind in UPKEEP),
-            "last_failed_time",
-            "next_attempt_time",
-            "paused_since",
-            "prepared",
-            "suspend_time",
-            "changed_time",
-        ),
-        "timestamptz",
-    ),
-    "subpublications": "text[]",
-}
-"""The types of columns, by name; any other column is text. An LSN is text, as everywhere."""
-
 
 # Content
 
@@ -184,10 +116,9 @@ def status_table(view: View, rows: Sequence[Row]) -> StatusTable:
         "text[]": pa.list_(pa.string()),
         "text": pa.string(),
     }
-    kinds = [COLUMN_TYPES.get(name, "text") for name in view.columns]
     arrays: list[Any] = [
         pa.array([_value(row[name], kind) for row in rows], types[kind])
-        for name, kind in zip(view.columns, kinds, strict=True)
+        for name, kind in view.types.items()
     ]
     rows_digest = _digest(_lines(view, rows))
     return StatusTable(pa.table(arrays, names=list(view.columns)), _columns(view), rows_digest)
@@ -210,7 +141,7 @@ def _view_digest(view: View, rows: Sequence[Row]) -> str:
 
 def _columns(view: View) -> str:
     """A digest of the columns' names and types."""
-    return _digest([f"{name} {COLUMN_TYPES.get(name, 'text')}" for name in view.columns])
+    return _digest([f"{name} {kind}" for name, kind in view.types.items()])
 
 
 def _lines(view: View, rows: Sequence[Row], without: frozenset[str] = frozenset()) -> list[str]:

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from catalog.pg_subscription import OWNER
 from catalog.store_sqlite import CatalogStore
 from subscriber.printing import Row, moment
 from workers.stream.prepared_xacts import PreparedXacts
-
-PREPARED_XACTS_COLUMNS: Final = (
-    "transaction",
-    "gid",
-    "prepared",
-    "owner",
-    "database",
-    "subid",
-    "subname",
-    "remote_gid",
-    "prepare_lsn",
-    "changes",
-)
 
 
 def pg_prepared_xacts(store: CatalogStore, database: str) -> list[Row]:

@@ -1,29 +1,30 @@
 """``pgsub status``: catalogs and views by their PostgreSQL names, as table, JSON or CSV.
 
 The catalog has the durable facts, the running launcher the facts that only workers know. Without a
-launcher the workers' columns are NULL. PostgreSQL's columns come first, in PostgreSQL's order;
-pgsub's columns follow. LSNs are ``X/X``, times are UTC with the offset.
+launcher the workers' columns are NULL. The columns are in ``view_columns``. LSNs are ``X/X``, times
+are UTC with the offset.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from catalog.errcodes import UndefinedTable
 from catalog.lake_maintenance import UPKEEP, LakeMaintenance, LakeUpkeep
-from catalog.leaked_branch import LeakedBranch
+from catalog.last_error import LastError
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
-from catalog.pg_stat_subscription_stats import SubscriptionStats
-from catalog.pg_subscription import LAKE_DATABASE_ID, PG_SUBSCRIPTION_COLUMNS, Subscription
-from catalog.pg_subscription_rel import PG_SUBSCRIPTION_REL_COLUMNS, SubscriptionRel
+from catalog.pg_subscription import LAKE_DATABASE_ID, Subscription
+from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.quantities import stored_spool_max_size
 from subscriber.printing import Row, moment
-from subscriber.status.prepared_xacts import PREPARED_XACTS_COLUMNS, pg_prepared_xacts
+from subscriber.status import view_columns
+from subscriber.status.prepared_xacts import pg_prepared_xacts
+from subscriber.status.view_columns import Columns
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
 Workers = Sequence[LogicalRepWorker]
@@ -34,49 +35,25 @@ LAKE_DATABASE: Final = "lake"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A catalog or view: the columns in order, and a function for the rows."""
+    """A catalog or view: the types by column, in order, and a function for the rows."""
 
-    columns: tuple[str, ...]
+    types: Columns
     rows: Callable[[CatalogStore, Workers], list[Row]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns, in order."""
+        return tuple(self.types)
 
 
 # The views
 
 
-_SUBSCRIPTION_EXTRA: Final = (
-    "subuuid",
-    "subcreate",
-    "sync_slot",
-    "password_env",
-    "sysid",
-    "timeline",
-    "datoid",
-    "max_flush_lsn",
-)
-_REL_EXTRA: Final = (
-    "nspname",
-    "relname",
-    "lake_schema",
-    "lake_table",
-    "relstate",
-    "attempt",
-    "floor",
-    "lake_lsn",
-    "copied",
-    "recopy",
-    "remote_relid",
-    "other_relid",
-    "suspend_time",
-    "suspend_sqlstate",
-    "suspend_error",
-    "suspend_lsn",
-    "resuming",
-)
-
-
 def _pg_subscription(store: CatalogStore, _workers: Workers) -> list[Row]:
-    columns = PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_EXTRA
-    return [{name: getattr(sub, name) for name in columns} for sub in store.subscriptions()]
+    return [
+        {name: getattr(sub, name) for name in view_columns.PG_SUBSCRIPTION}
+        for sub in store.subscriptions()
+    ]
 
 
 def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
@@ -84,8 +61,7 @@ def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
     live = {(worker.subid, worker.relid): worker.relstate for worker in workers if worker.relid}
     rows = []
     for rel in _all_rels(store):
-        columns = PG_SUBSCRIPTION_REL_COLUMNS + _REL_EXTRA
-        row = {name: getattr(rel, name, None) for name in columns}
+        row: Row = {name: getattr(rel, name, None) for name in view_columns.PG_SUBSCRIPTION_REL}
         row["suspend_time"] = moment(rel.suspend_time or 0)
         row["relstate"] = live.get((rel.srsubid, rel.srrelid))
         rows.append(row)
@@ -102,7 +78,7 @@ def _pg_stat_subscription(store: CatalogStore, workers: Workers) -> list[Row]:
 
 
 def _stat_row(sub: Subscription, worker: LogicalRepWorker | None) -> Row:
-    row: Row = dict.fromkeys(_STAT_COLUMNS)
+    row: Row = dict.fromkeys(view_columns.PG_STAT_SUBSCRIPTION)
     row |= {"subid": sub.oid, "subname": sub.subname}
     if worker is not None:
         row |= {
@@ -118,19 +94,6 @@ def _stat_row(sub: Subscription, worker: LogicalRepWorker | None) -> Row:
     return row
 
 
-_STAT_COLUMNS: Final = (
-    "subid",
-    "subname",
-    "worker_type",
-    "pid",
-    "leader_pid",
-    "relid",
-    "received_lsn",
-    "last_msg_send_time",
-    "last_msg_receipt_time",
-    "latest_end_lsn",
-    "latest_end_time",
-)
 _WORKER_TYPES: Final = {
     WorkerType.APPLY: "apply",
     WorkerType.TABLESYNC: "table synchronization",
@@ -141,14 +104,13 @@ def _pg_stat_subscription_stats(store: CatalogStore, _workers: Workers) -> list[
     """A row per subscription; zeros where nothing was counted yet."""
     rows = []
     for sub in store.subscriptions():
-        stats = store.subscription_stats(sub.oid)
+        stats = asdict(store.subscription_stats(sub.oid))
         row: Row = {"subid": sub.oid, "subname": sub.subname}
-        row |= {name: getattr(stats, name) for name in _STATS_COLUMNS[2:]}
-        rows.append(row | {"stats_reset": moment(stats.stats_reset or 0)})
+        row |= {
+            name: stats[name] for name in view_columns.PG_STAT_SUBSCRIPTION_STATS if name in stats
+        }
+        rows.append(row | {"stats_reset": moment(stats["stats_reset"] or 0)})
     return rows
-
-
-_STATS_COLUMNS: Final = ("subid", "subname", *(each.name for each in fields(SubscriptionStats)[1:]))
 
 
 def _pg_replication_origin(store: CatalogStore, _workers: Workers) -> list[Row]:
@@ -190,6 +152,10 @@ def _pg_stat_progress_copy(_store: CatalogStore, workers: Workers) -> list[Row]:
         for worker in workers
         if worker.relid and worker.progress is not None and worker.relstate in (None, "d")
     ]
+
+
+def _pg_prepared_xacts(store: CatalogStore, _workers: Workers) -> list[Row]:
+    return pg_prepared_xacts(store, LAKE_DATABASE)
 
 
 def _leaked_slots(store: CatalogStore, _workers: Workers) -> list[Row]:
@@ -238,30 +204,33 @@ def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
 
     ``next_attempt_time`` is NULL while a worker tries, and if no worker is going to.
     """
-    rows = []
     trying = {(worker.subid, worker.relid) for worker in workers}
     now = time.time_ns() // 1000
-    for sub in store.subscriptions():
-        names = _relations(store, sub)
-        rows += [
-            {
-                "subid": sub.oid,
-                "subname": sub.subname,
-                "relid": error.relid or None,
-                "relation": names.get(error.relid),
-                "since": moment(error.since),
-                "sqlstate": error.sqlstate,
-                "message": error.message,
-                "detail": error.detail,
-                "hint": error.hint,
-                "failures": error.failures,
-                "next_attempt_time": moment(due if waits and due > now else 0),
-            }
-            for error in store.last_errors()
-            if error.subid == sub.oid
-            for due in [error.next_attempt or 0]
-            for waits in [sub.subenabled and (sub.oid, error.relid) not in trying]
-        ]
+    of_subid: dict[int, list[LastError]] = {}
+    for error in store.last_errors():
+        of_subid.setdefault(error.subid, []).append(error)
+    rows = []
+    for sub in store.subscriptions() if of_subid else ():
+        errors = of_subid.get(sub.oid, [])
+        names = _relations(store, sub) if any(error.relid for error in errors) else {}
+        for error in errors:
+            waits = sub.subenabled and (sub.oid, error.relid) not in trying
+            due = error.next_attempt or 0
+            rows.append(
+                {
+                    "subid": sub.oid,
+                    "subname": sub.subname,
+                    "relid": error.relid or None,
+                    "relation": names.get(error.relid),
+                    "since": moment(error.since),
+                    "sqlstate": error.sqlstate,
+                    "message": error.message,
+                    "detail": error.detail,
+                    "hint": error.hint,
+                    "failures": error.failures,
+                    "next_attempt_time": moment(due if waits and due > now else 0),
+                }
+            )
     return rows
 
 
@@ -283,7 +252,7 @@ def _lake_maintenance(store: CatalogStore, _workers: Workers) -> list[Row]:
                 **_orphans(orphans.get(rel.srrelid)),
                 **_upkeep(upkeep.get(rel.srrelid, [])),
             }
-            for rel in store.rels(sub.oid)
+            for rel in (store.rels(sub.oid) if orphans or upkeep else ())
             if rel.srrelid in orphans or rel.srrelid in upkeep
         ]
     return rows
@@ -313,10 +282,12 @@ def _upkeep(known: Sequence[LakeUpkeep]) -> Row:
 
 def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
     """A row per streaming worker: the changes received and not yet applied."""
+    streaming = [worker for worker in workers if worker.spool_bytes is not None]
     limit = stored_spool_max_size(store.settings())
     rows = []
-    for sub in store.subscriptions():
-        names = _relations(store, sub)
+    for sub in store.subscriptions() if streaming else ():
+        own = sorted((w for w in streaming if w.subid == sub.oid), key=lambda w: w.relid)
+        names = _relations(store, sub) if any(worker.relid for worker in own) else {}
         rows += [
             {
                 "subid": sub.oid,
@@ -328,8 +299,7 @@ def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
                 "spool_max_size": limit,
                 "paused_since": moment(worker.paused_since),
             }
-            for worker in sorted(workers, key=lambda worker: worker.relid)
-            if worker.subid == sub.oid and worker.spool_bytes is not None
+            for worker in own
         ]
     return rows
 
@@ -339,89 +309,24 @@ def _relations(store: CatalogStore, sub: Subscription) -> dict[int, str]:
 
 
 VIEWS: Final[dict[str, View]] = {
-    "pg_subscription": View(PG_SUBSCRIPTION_COLUMNS + _SUBSCRIPTION_EXTRA, _pg_subscription),
-    "pg_subscription_rel": View(PG_SUBSCRIPTION_REL_COLUMNS + _REL_EXTRA, _pg_subscription_rel),
-    "pg_stat_subscription": View(_STAT_COLUMNS, _pg_stat_subscription),
-    "pg_stat_subscription_stats": View(_STATS_COLUMNS, _pg_stat_subscription_stats),
-    "pg_replication_origin": View(("roident", "roname"), _pg_replication_origin),
+    "pg_subscription": View(view_columns.PG_SUBSCRIPTION, _pg_subscription),
+    "pg_subscription_rel": View(view_columns.PG_SUBSCRIPTION_REL, _pg_subscription_rel),
+    "pg_stat_subscription": View(view_columns.PG_STAT_SUBSCRIPTION, _pg_stat_subscription),
+    "pg_stat_subscription_stats": View(
+        view_columns.PG_STAT_SUBSCRIPTION_STATS, _pg_stat_subscription_stats
+    ),
+    "pg_replication_origin": View(view_columns.PG_REPLICATION_ORIGIN, _pg_replication_origin),
     "pg_replication_origin_status": View(
-        ("local_id", "external_id", "remote_lsn", "local_lsn"), _pg_replication_origin_status
+        view_columns.PG_REPLICATION_ORIGIN_STATUS, _pg_replication_origin_status
     ),
-    "pg_stat_progress_copy": View(
-        (
-            "pid",
-            "datid",
-            "datname",
-            "relid",
-            "command",
-            "type",
-            "bytes_processed",
-            "bytes_total",
-            "tuples_processed",
-            "tuples_excluded",
-            "tuples_skipped",
-            "ranges_done",
-            "ranges_total",
-        ),
-        _pg_stat_progress_copy,
-    ),
-    "pg_prepared_xacts": View(
-        PREPARED_XACTS_COLUMNS, lambda store, _: pg_prepared_xacts(store, LAKE_DATABASE)
-    ),
-    "leaked_slots": View(
-        ("slot_name", "subname", "conninfo", "reason", "sysid", "datoid"), _leaked_slots
-    ),
-    "leaked_branches": View(tuple(each.name for each in fields(LeakedBranch)), _leaked_branches),
-    "last_errors": View(
-        (
-            "subid",
-            "subname",
-            "relid",
-            "relation",
-            "since",
-            "sqlstate",
-            "message",
-            "detail",
-            "hint",
-            "failures",
-            "next_attempt_time",
-        ),
-        _last_errors,
-    ),
-    "lake_maintenance": View(
-        (
-            "subid",
-            "subname",
-            "relid",
-            "lake_schema",
-            "lake_table",
-            "last_orphan_removal",
-            "orphan_removal_count",
-            "orphan_files_removed",
-            "reason",
-            *(name for kind in UPKEEP for name in (f"last_{kind}", f"{kind}_count")),
-            "last_failed_time",
-            "upkeep_error",
-        ),
-        _lake_maintenance,
-    ),
-    "schema_changes": View(
-        ("subid", "subname", "relid", "relation", "changed_time", "lsn", "description"),
-        _schema_changes,
-    ),
-    "spools": View(
-        (
-            "subid",
-            "subname",
-            "pid",
-            "relid",
-            "relation",
-            "spool_bytes",
-            "spool_max_size",
-            "paused_since",
-        ),
-        _spools,
-    ),
+    "pg_stat_progress_copy": View(view_columns.PG_STAT_PROGRESS_COPY, _pg_stat_progress_copy),
+    "pg_prepared_xacts": View(view_columns.PG_PREPARED_XACTS, _pg_prepared_xacts),
+    "leaked_slots": View(view_columns.LEAKED_SLOTS, _leaked_slots),
+    "leaked_branches": View(view_columns.LEAKED_BRANCHES, _leaked_branches),
+    "last_errors": View(view_columns.LAST_ERRORS, _last_errors),
+    "lake_maintenance": View(view_columns.LAKE_MAINTENANCE, _lake_maintenance),
+    "schema_changes": View(view_columns.SCHEMA_CHANGES, _schema_changes),
+    "spools": View(view_columns.SPOOLS, _spools),
 }
 
 OVERVIEW: Final = ("pg_stat_subscription", "pg_subscription_rel")

@@ -7,7 +7,8 @@ from pathlib import Path
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
-from subscriber.status.prepared_xacts import PREPARED_XACTS_COLUMNS, pg_prepared_xacts
+from subscriber.status.prepared_xacts import pg_prepared_xacts
+from subscriber.status.view_columns import PG_PREPARED_XACTS
 from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
 
 
@@ -18,7 +19,7 @@ def test_what_is_prepared_is_listed_with_both_names(tmp_path: Path) -> None:
     xact = PreparedXact("theirs", 7, LSN(1), LSN(2), 0, changes=3)
     PreparedXacts(tmp_path, "u", sub.oid).prepare(xact, [])
     (row,) = pg_prepared_xacts(store, "lake")
-    assert tuple(row) == PREPARED_XACTS_COLUMNS
+    assert tuple(row) == tuple(PG_PREPARED_XACTS)
     assert (row["gid"], row["remote_gid"]) == (f"pg_gid_{sub.oid}_7", "theirs")
     assert str(row["prepared"]).startswith("2000-01-01 00:00:00")
     assert (row["database"], row["prepare_lsn"], row["changes"]) == ("lake", 1, 3)
