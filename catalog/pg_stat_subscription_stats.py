@@ -26,13 +26,28 @@ class ConflictType(StrEnum):
         return f"confl_{self}"
 
 
+class ColumnChangeKind(StrEnum):
+    """What happened to a column of the publisher; a column that is not published any more left."""
+
+    ADD = "add"
+    RENAME = "rename"
+    RETYPE = "retype"
+    LEAVE = "leave"
+
+    @property
+    def column(self) -> str:
+        """The name of the counter."""
+        return f"column_{self}_count"
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionStats:
     """A row's counters, PostgreSQL 18's columns in PostgreSQL's order, without ``subname``.
 
     ``stats_reset`` is in microseconds since 1970, None before the first reset. Then come
     pgsub's columns: ``suspension_count`` counts the errors that suspended a table, and
-    ``schema_change_count`` the changes of a table's columns that the lake followed.
+    ``schema_change_count`` the changes of a table's columns that the lake followed. The last
+    counters say what happened to columns in these changes (``ColumnChangeKind``).
     """
 
     subid: int
@@ -48,6 +63,10 @@ class SubscriptionStats:
     stats_reset: int | None = None
     suspension_count: int = 0
     schema_change_count: int = 0
+    column_add_count: int = 0
+    column_rename_count: int = 0
+    column_retype_count: int = 0
+    column_leave_count: int = 0
 
 
 class StatisticsFile(CatalogFile):

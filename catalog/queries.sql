@@ -219,7 +219,8 @@ INSERT INTO subscription_stats
 SELECT oid, :apply_error_count, :sync_error_count, :confl_insert_exists,
     :confl_update_origin_differs, :confl_update_exists, :confl_update_missing,
     :confl_delete_origin_differs, :confl_delete_missing, :confl_multiple_unique_conflicts, NULL,
-    :suspension_count, :schema_change_count
+    :suspension_count, :schema_change_count, :column_add_count, :column_rename_count,
+    :column_retype_count, :column_leave_count
 FROM pg_subscription WHERE oid = :subid
 ON CONFLICT (subid) DO UPDATE SET
     apply_error_count = apply_error_count + excluded.apply_error_count,
@@ -235,11 +236,16 @@ ON CONFLICT (subid) DO UPDATE SET
     confl_multiple_unique_conflicts =
         confl_multiple_unique_conflicts + excluded.confl_multiple_unique_conflicts,
     suspension_count = suspension_count + excluded.suspension_count,
-    schema_change_count = schema_change_count + excluded.schema_change_count
+    schema_change_count = schema_change_count + excluded.schema_change_count,
+    column_add_count = column_add_count + excluded.column_add_count,
+    column_rename_count = column_rename_count + excluded.column_rename_count,
+    column_retype_count = column_retype_count + excluded.column_retype_count,
+    column_leave_count = column_leave_count + excluded.column_leave_count
 
 -- name: reset_subscription_stats
 INSERT OR REPLACE INTO subscription_stats
-SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset, 0, 0 FROM pg_subscription WHERE oid = :subid
+SELECT oid, 0, 0, 0, 0, 0, 0, 0, 0, 0, :stats_reset, 0, 0, 0, 0, 0, 0
+FROM pg_subscription WHERE oid = :subid
 
 -- name: lake_maintenance
 SELECT * FROM lake_maintenance WHERE subid = :subid ORDER BY relid

@@ -184,7 +184,11 @@ CREATE TABLE subscription_stats (
     confl_multiple_unique_conflicts INTEGER NOT NULL,
     stats_reset                     INTEGER,
     suspension_count                INTEGER NOT NULL DEFAULT 0,
-    schema_change_count             INTEGER NOT NULL DEFAULT 0
+    schema_change_count             INTEGER NOT NULL DEFAULT 0,
+    column_add_count                INTEGER NOT NULL DEFAULT 0,
+    column_rename_count             INTEGER NOT NULL DEFAULT 0,
+    column_retype_count             INTEGER NOT NULL DEFAULT 0,
+    column_leave_count              INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- What was done about files of a lake table that no snapshot knows. The time is Unix's, in

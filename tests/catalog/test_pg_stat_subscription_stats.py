@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from catalog.pg_stat_subscription_stats import ConflictType, SubscriptionStats
+from catalog.pg_stat_subscription_stats import ColumnChangeKind, ConflictType, SubscriptionStats
 
 
 def test_each_conflict_has_a_column_in_postgresql_s_order() -> None:
@@ -11,7 +11,12 @@ def test_each_conflict_has_a_column_in_postgresql_s_order() -> None:
         kind.column for kind in ConflictType
     ]
     assert names[:3] == ["subid", "apply_error_count", "sync_error_count"]
-    assert names[-3:] == ["stats_reset", "suspension_count", "schema_change_count"]
+    assert names[-7:] == [
+        "stats_reset",
+        "suspension_count",
+        "schema_change_count",
+        *(kind.column for kind in ColumnChangeKind),
+    ]
 
 
 def test_counting_begins_at_zero() -> None:

@@ -14,9 +14,7 @@ from typing import Any, Final
 
 import pytest
 
-from catalog.pg_subscription import PG_SUBSCRIPTION_COLUMNS
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from subscriber.status.lake_tables import COLUMN_TYPES
 from subscriber.status.views import VIEWS
 from tests.fix_publisher import Database
 from tests.integration.flow import Flow
@@ -40,11 +38,18 @@ OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         "lake_lsn", "copied", "recopy", "remote_relid", "other_relid", "suspend_time",
         "suspend_sqlstate", "suspend_error", "suspend_lsn", "resuming",
     ),
-    "pg_stat_subscription_stats": ("suspension_count", "schema_change_count"),
+    "pg_stat_subscription_stats": (
+        "suspension_count", "schema_change_count", "column_add_count", "column_rename_count",
+        "column_retype_count", "column_leave_count",
+    ),
     "pg_stat_progress_copy": ("ranges_done", "ranges_total"),
     "pg_prepared_xacts": ("subid", "subname", "remote_gid", "prepare_lsn", "changes"),
 }  # fmt: skip
 """Behind PostgreSQL's."""
+
+NATIVE_COLUMNS: Final = tuple(
+    name for name in VIEWS["pg_subscription"].columns if name not in OUR_COLUMNS["pg_subscription"]
+)
 
 TEXT_HERE: Final = ("name", '"char"', "pg_lsn")
 """Types that no lake has."""
@@ -76,7 +81,7 @@ def test_which_views_are_postgresql_s(database: Database) -> None:
 def test_the_columns_of_a_view_are_those_of_18(database: Database, view: str) -> None:
     """In its order, with its types."""
     native = database.execute(_COLUMNS, (f"pg_catalog.{view}",))
-    ours = [(name, COLUMN_TYPES.get(name, "text")) for name in VIEWS[view].columns]
+    ours = list(VIEWS[view].types.items())
     assert [(name, NAMES.get(type_, type_)) for name, type_ in ours[: len(native)]] == [
         (name, "text" if type_ in TEXT_HERE else {"xid": "oid"}.get(type_, type_))
         for name, type_ in native
@@ -198,10 +203,10 @@ def _connect(flow: Flow, name: str, conninfo: str) -> None:
 
 def _subscription(flow: Flow, name: str) -> tuple[Row, Row]:
     """The twin's row and ours; the twin's names without what tells them from ours."""
-    columns = ", ".join(PG_SUBSCRIPTION_COLUMNS)
+    columns = ", ".join(NATIVE_COLUMNS)
     query = f"SELECT {columns} FROM pg_subscription WHERE subname = %s"
     [values] = flow.sub.execute(query, (f"{name}_native",))
-    native = dict(zip(PG_SUBSCRIPTION_COLUMNS, values, strict=True))
+    native = dict(zip(NATIVE_COLUMNS, values, strict=True))
     for column in ("subname", "subslotname"):
         native[column] = native[column] and native[column].removesuffix("_native")
     [ours] = [row for row in flow.pgsub.status("pg_subscription") if row["subname"] == name]
@@ -316,9 +321,7 @@ def _known(row: Row, *, times: bool) -> Row:
     return shown | {"worker_type": row["worker_type"]}
 
 
-@pytest.mark.parametrize(
-    "column", [column for column in PG_SUBSCRIPTION_COLUMNS if column not in NUMBERED]
-)
+@pytest.mark.parametrize("column", [column for column in NATIVE_COLUMNS if column not in NUMBERED])
 def test_a_column_of_pg_subscription_holds_what_the_twin_s_does(flow: Flow, column: str) -> None:
     rows = flow.facts["catalog"]
     assert set(rows) == set(CATALOG)

@@ -206,7 +206,8 @@ class SchemaFollower:
             self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
             now = time.time_ns() // 1000
             self.store.add_schema_change(rel.srsubid, rel.srrelid, now, lsn, decision.sentences)
-            self.store.count_for_stats(rel.srsubid, schema_change_count=1)
+            kinds = {kind.column: number for kind, number in decision.kinds.items()}
+            self.store.count_for_stats(rel.srsubid, schema_change_count=1, **kinds)
         failpoints.reach(failpoints.SCHEMA_STORED)
         log.info(
             'action=schema_changed subid=%d relid=%d lsn=%s lake table "%s" follows table "%s": %s',

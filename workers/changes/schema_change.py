@@ -33,10 +33,12 @@ A trace. Remembered is ``1 id, 2 name``, and the message is ``id, title, age``::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription import TableOptions
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.lake.column_changes import (
@@ -70,11 +72,13 @@ class CannotFollow(Exception):  # noqa: N818 - the caller turns the reason into 
 class Decision:
     """What brings a lake table in line with a message.
 
-    ``changes`` are made in one step. ``sentences`` say what happened on the publisher.
+    ``changes`` are made in one step. ``sentences`` say what happened on the publisher, and
+    ``kinds`` count what happened.
     """
 
     changes: tuple[ColumnChange, ...]
     sentences: tuple[str, ...]
+    kinds: Mapping[ColumnChangeKind, int]
     _before: RememberedColumns
     _shape: TableShape
     _natts: int
@@ -194,6 +198,7 @@ class _Change:
         self._drops = drops
         self._changes: list[ColumnChange] = []
         self._sentences: list[str] = []
+        self._kinds: Counter[ColumnChangeKind] = Counter()
         self._kept = dict(before.kept)
         self._types = {each.field_id: each.type for each in lake}
         self._names = {each.field_id: each.name for each in lake}
@@ -203,6 +208,10 @@ class _Change:
         """Was no row rewritten since the columns were remembered? Partitions come and go."""
         before, now = self._before.files, self._shape.files
         return all(now.get(relid, file) == file for relid, file in before.items())
+
+    def _happened(self, kind: ColumnChangeKind, sentence: str) -> None:
+        self._kinds[kind] += 1
+        self._sentences.append(sentence)
 
     def leave(self, gone: Sequence[RememberedColumn], new: Sequence[ShapeColumn]) -> None:
         """Columns that the message lacks: dropped, or not published any more."""
@@ -217,18 +226,20 @@ class _Change:
                 self._check_unnamed(each.name)
                 self._changes.append(DropColumn(each.field_id))
                 del self._names[each.field_id]
-                self._sentences.append(f'column "{each.name}" dropped')
+                self._happened(ColumnChangeKind.LEAVE, f'column "{each.name}" dropped')
             else:
                 self._kept[each.attnum] = each.field_id
                 why = "dropped" if each in dropped else "not published any more"
-                self._sentences.append(f'column "{each.name}" {why}; kept in the lake')
+                sentence = f'column "{each.name}" {why}; kept in the lake'
+                self._happened(ColumnChangeKind.LEAVE, sentence)
 
     def stay(self, was: RememberedColumn, now: ShapeColumn) -> None:
         """A column that is still there: a new name, a new type, or neither."""
         if was.name != now.name:
             self._check_unnamed(was.name)
             self._rename(was.field_id, self._options.lake_column(now.name))
-            self._sentences.append(f'column "{was.name}" renamed to "{now.name}"')
+            sentence = f'column "{was.name}" renamed to "{now.name}"'
+            self._happened(ColumnChangeKind.RENAME, sentence)
         if (was.typid, was.typmod) != (now.typid, now.typmod):
             self._retype(was, now)
 
@@ -246,7 +257,7 @@ class _Change:
             self._check_old_rows(column)
             self._make_room(name)
             self._changes.append(AddColumn(name, type))
-        self._sentences.append(f'column "{column.name}" added')
+        self._happened(ColumnChangeKind.ADD, f'column "{column.name}" added')
 
     def _check_old_rows(self, column: ShapeColumn) -> None:
         """Is a new column certainly NULL in the rows that are there?"""
@@ -279,6 +290,7 @@ class _Change:
         return Decision(
             tuple(self._changes),
             tuple(self._sentences),
+            dict(self._kinds),
             self._before,
             self._shape,
             natts,
@@ -341,4 +353,4 @@ class _Change:
             if self._options.generated:
                 raise CannotFollow("The configuration of the table has generated columns.")
             self._changes.append(WidenColumn(was.field_id, wanted))
-        self._sentences.append(f'type of column "{now.name}" changed')
+        self._happened(ColumnChangeKind.RETYPE, f'type of column "{now.name}" changed')

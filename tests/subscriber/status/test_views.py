@@ -9,6 +9,7 @@ import pytest
 
 from catalog.errcodes import UndefinedTable
 from catalog.lake_maintenance import COMPACTION, EXPIRY, LakeMaintenance, LakeUpkeep
+from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
 from catalog.store_sqlite import CatalogStore
@@ -96,8 +97,12 @@ def test_pg_stat_subscription_stats(store: CatalogStore) -> None:
         "stats_reset",
         "suspension_count",
         "schema_change_count",
+        "column_add_count",
+        "column_rename_count",
+        "column_retype_count",
+        "column_leave_count",
     ]
-    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None, 0, 0]
+    assert list(row.values()) == [sub.oid, "mysub", *[0] * 9, None, *[0] * 6]
     store.count_for_stats(sub.oid, sync_error_count=2)
     store.reset_subscription_stats(sub.oid, 1_763_000_000_000_001)
     store.count_for_stats(sub.oid, suspension_count=2)
@@ -213,3 +218,15 @@ def test_what_upkeep_did_to_a_table(store: CatalogStore) -> None:
     store.put_lake_maintenance(LakeMaintenance(*of, at, 2, 54))
     (row,) = rows("lake_maintenance", store)
     assert (row["orphan_files_removed"], row["compaction_count"]) == (54, 2)
+
+
+@pytest.mark.parametrize("name", ["last_errors", "spools", "lake_maintenance", "schema_changes"])
+def test_a_view_without_rows_reads_no_table(
+    store: CatalogStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A scrape reads these views every few seconds, and there may be 10,000 tables."""
+    sub, _ = subscribed(store)
+    store.put_last_error(LastError(sub.oid, 0, 1, "22003", "of no table", "", ""))
+    monkeypatch.setattr(CatalogStore, "rels", lambda *_: pytest.fail("reads the tables"))
+    worker = LogicalRepWorker(0, 1, WorkerType.APPLY, sub.oid, pid=7, spool_bytes=1)
+    assert len(rows(name, store, worker)) == (name in ("last_errors", "spools"))

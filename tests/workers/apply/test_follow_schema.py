@@ -109,7 +109,12 @@ def test_an_added_column_in_the_middle_of_a_batch(world: Subscribed, publisher: 
     ]
     (change,) = world.store.schema_changes()
     assert (change.lsn, change.changes) == (LSN(300), ('column "w" added',))
-    assert world.store.subscription_stats(world.sub.oid).schema_change_count == 1
+    stats = world.store.subscription_stats(world.sub.oid)
+    assert (stats.schema_change_count, stats.column_add_count, stats.column_rename_count) == (
+        1,
+        1,
+        0,
+    )
     assert publisher.asked == 1
 
 
