@@ -25,7 +25,7 @@ from prometheus_client.metrics_core import Metric
 
 from catalog.lake_maintenance import UPKEEP
 from catalog.namespace import qualified_name
-from catalog.pg_stat_subscription_stats import ConflictType
+from catalog.pg_stat_subscription_stats import ColumnChangeKind, ConflictType
 from catalog.pg_subscription_rel import SubRelState
 from subscriber.printing import Row
 from subscriber.status.processes import ProcessUse
@@ -33,6 +33,18 @@ from subscriber.status.publisher_slots import SlotAnswer
 from subscriber.status.stream_figures import lags, lake_files, work_sums
 from workers.process.launcher_client import LauncherStatus
 from workers.process.work_done import BUCKETS, DURATIONS, OPERATIONS
+
+VIEW_NAMES: Final = (
+    "pg_subscription",
+    "pg_subscription_rel",
+    "pg_stat_subscription",
+    "pg_stat_subscription_stats",
+    "pg_stat_progress_copy",
+    "last_errors",
+    "lake_maintenance",
+    "spools",
+)
+"""The views that a scrape reads."""
 
 _WAL_STATUS: Final = ("reserved", "extended", "unreserved", "lost")
 
@@ -163,12 +175,16 @@ def _work(of: Snapshot) -> Iterator[Metric]:
     rows = _counter("rows_applied", "Row changes applied, by operation.", "subname", "op")
     transactions = _counter("transactions_applied", "Transactions applied.", "subname")
     received = _counter("received_bytes", "Bytes of changes received.", "subname")
+    unsent = _counter(
+        "unchanged_toast_values", "Large values that updates left out as unchanged.", "subname"
+    )
     for name, work in by_name.items():
         for operation in OPERATIONS:
             rows.add_metric([name, operation], work.get("rows", {}).get(operation, 0))
         transactions.add_metric([name], work.get("transactions", 0))
         received.add_metric([name], work.get("received_bytes", 0))
-    yield from (rows, transactions, received)
+        unsent.add_metric([name], work.get("unchanged_toast_values", 0))
+    yield from (rows, transactions, received, unsent)
     for duration in DURATIONS:
         yield _histogram(duration, {n: w.get("durations", {}) for n, w in by_name.items()})
 
@@ -290,14 +306,17 @@ def _errors(of: Snapshot) -> Iterator[Metric]:
     applying = _counter("apply_errors", "Errors while applying changes.", "subname")
     copying = _counter("sync_errors", "Errors while synchronising tables.", "subname")
     suspensions = _counter("table_suspensions", "Errors that suspended a table.", "subname")
-    schema = _counter("schema_changes", "Changes of columns that the lake followed.", "subname")
+    schema = _counter(
+        "schema_changes", "Changed columns that the lake followed.", "subname", "kind"
+    )
     conflicts = _counter("conflicts", "Conflicts of changes with rows.", "subname", "type")
     for row in of.rows["pg_stat_subscription_stats"]:
         name = row["subname"]
         applying.add_metric([name], row["apply_error_count"])
         copying.add_metric([name], row["sync_error_count"])
         suspensions.add_metric([name], row["suspension_count"])
-        schema.add_metric([name], row["schema_change_count"])
+        for change in ColumnChangeKind:
+            schema.add_metric([name, str(change)], row[change.column])
         for conflict in ConflictType:
             conflicts.add_metric([name, str(conflict)], row[conflict.column])
     yield from (applying, copying, suspensions, schema, conflicts)
@@ -325,6 +344,8 @@ _LAKE_TEXTS: Final = {
     "data_files": "Data files of the lake tables that the apply worker has written to.",
     "delete_files": "Delete files of these tables.",
     "deleted_rows": "Deleted rows that are still in the data files of these tables.",
+    "snapshots": "Snapshots of these tables.",
+    "metadata_bytes": "Bytes of these tables' metadata, as JSON without white space.",
     "tables": "Lake tables that the apply worker has written to since its start.",
 }
 

@@ -26,7 +26,7 @@ from config.monitor_limits import (
     HEALTH_ANSWER_SECONDS,
 )
 from subscriber.status.health import Health, liveness, readiness
-from subscriber.status.metrics import Snapshot
+from subscriber.status.metrics import VIEW_NAMES, Snapshot
 from subscriber.status.processes import ProcessUse, process_use
 from subscriber.status.publisher_slots import PublisherSlots, ask_publisher
 from subscriber.status.views import VIEWS
@@ -89,7 +89,7 @@ class Pages:
         snapshot = Snapshot(
             now=time.time_ns() // 1000,
             status=status,
-            rows={name: VIEWS[name].rows(self._store, status.workers) for name in _VIEWS},
+            rows={name: VIEWS[name].rows(self._store, status.workers) for name in VIEW_NAMES},
             slots=answers,
             processes=_processes(status, subs),
             versions=self._versions,
@@ -100,18 +100,6 @@ class Pages:
 
     def _settings(self) -> Settings:
         return stored_settings(self._store.settings())
-
-
-_VIEWS: Final = (
-    "pg_subscription",
-    "pg_subscription_rel",
-    "pg_stat_subscription",
-    "pg_stat_subscription_stats",
-    "pg_stat_progress_copy",
-    "last_errors",
-    "lake_maintenance",
-    "spools",
-)
 
 
 def _health_page(health: Health, verbose: bool) -> Page:

@@ -68,7 +68,7 @@ def test_every_alert_is_explained_and_tried() -> None:
 
 
 def test_promtool_checks_and_runs_the_rules() -> None:
-    assert "10 rules found" in promtool("check", "rules", RULES)
+    assert "11 rules found" in promtool("check", "rules", RULES)
     assert "SUCCESS" in promtool("test", "rules", FOLDER / "pgsub.rules.test.yml")
 
 

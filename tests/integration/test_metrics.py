@@ -64,9 +64,10 @@ class Monitored:
 def monitored(own_pgsub: Pgsub, database: Database) -> Monitored:
     port = free_port()
     database.run(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE t (id int PRIMARY KEY, v text, big text)",
+        "ALTER TABLE t ALTER big SET STORAGE EXTERNAL",
         "CREATE PUBLICATION p FOR TABLE t",
-        f"INSERT INTO t VALUES (1, '{SECRET}')",
+        f"INSERT INTO t VALUES (1, '{SECRET}', repeat('x', 10000))",
     )
     connection = f"{database.dsn} password={PASSWORD}"
     entry = {"connection": connection, "publication": ["p"]}
@@ -97,6 +98,7 @@ def test_figures_health_and_a_prometheus_server(monitored: Monitored, tmp_path: 
         "update": 4,
         "delete": 1,
     }
+    assert found["pgsub_unchanged_toast_values_total"] == 1
     assert found["pgsub_received_bytes_total"] > 0
     for name in ("batch", "lake_commit", "publish"):
         assert found[f"pgsub_{name}_duration_seconds_count"] >= 1
@@ -119,7 +121,11 @@ def _transactions(monitored: Monitored) -> float:
 
 def _compare_with_iceberg(monitored: Monitored, found: dict[str, float]) -> None:
     """The files are those of the table's metadata, which the worker never asked for."""
-    snapshot = monitored.pgsub.iceberg_table("public", "t").current_snapshot()
+    table = monitored.pgsub.iceberg_table("public", "t")
+    assert found["pgsub_lake_snapshots"] == len(table.metadata.snapshots)
+    file = Path(table.metadata_location.removeprefix("file:"))
+    assert 0 < found["pgsub_lake_metadata_bytes"] < file.stat().st_size
+    snapshot = table.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
     told = {name: float(snapshot.summary[f"total-{name}"] or 0) for name in _TOTALS}

@@ -80,7 +80,7 @@ from workers.changes.by_table import (
     Targets,
     frame_batch,
     frame_in_slices,
-    rows_by_operation,
+    work_of,
 )
 from workers.changes.failed_transaction import FailedChange, FailedTransaction, failed_at
 from workers.changes.relation_map import LogicalRepRelMap, RelName
@@ -110,7 +110,7 @@ class Applier:
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
     - ``known_fault`` is what ended the apply worker before; ``schema`` follows changed columns.
-    - ``rows_of_part`` are the row changes of the part in hand, by operation.
+    - ``work_of_part`` are the changes of the part in hand, counted by ``work_of``.
     - ``_attempts`` counts how often in succession another writer prevented a part (40001).
     """
 
@@ -129,7 +129,7 @@ class Applier:
     binary: BinaryForms | None = None
     known_fault: KnownFault | None = None
     schema: SchemaFollower | None = None
-    rows_of_part: dict[str, int] = field(default_factory=dict)
+    work_of_part: dict[str, object] = field(default_factory=dict)
     _attempts: int = 0
 
     @property
@@ -204,7 +204,7 @@ class Applier:
             self._take_over_published()
             return [part]
         self._attempts = 0
-        DONE.count(0 if self.own_relid else part.ntxns, self.rows_of_part)
+        DONE.count(0 if self.own_relid else part.ntxns, self.work_of_part)
         return []
 
     def _is_one_slice(self, part: Batch) -> bool:
@@ -295,7 +295,7 @@ class Applier:
 
     def _write(self, part: Batch, skip: Skip | None) -> list[Written]:
         """Write a part to the branches of the tables; no change is visible yet."""
-        self.rows_of_part = {}
+        self.work_of_part = {}
         if self.schema is not None:
             self.schema.begin_part()
         if skip is not None and skip.txn is not None:
@@ -331,7 +331,7 @@ class Applier:
             self.rels[target].srrelid: [self._in_form(run) for run in own]
             for target, own in runs.items()
         }
-        self.rows_of_part = total(self.rows_of_part, rows_by_operation(runs.values()))
+        self.work_of_part = total(self.work_of_part, work_of(runs.values()))
         unsure = {self.rels[target].srrelid for target in runs.keys() & self.checks.uncompared}
         return Slice(work, unsure)
 

@@ -71,15 +71,21 @@ class Run:
     truncate_xid: int = 0
 
 
-def rows_by_operation(targets: Iterable[Iterable[Run]]) -> dict[str, int]:
-    """Count the row changes, and the TRUNCATEs, of several targets."""
-    found = {"insert": 0, "update": 0, "delete": 0, "truncate": 0}
+def work_of(targets: Iterable[Iterable[Run]]) -> dict[str, object]:
+    """Count the row changes of several targets, as the sums of ``work_done``.
+
+    TRUNCATEs count as rows. An unchanged large value counts for each change that leaves it out.
+    """
+    rows = {"insert": 0, "update": 0, "delete": 0, "truncate": 0}
+    unsent = 0
     for run in chain.from_iterable(targets):
-        found["truncate"] += run.truncate
+        rows["truncate"] += run.truncate
         if run.changes is not None:
+            unsent += int(run.changes.unsent.sum())
             for operation, code in _OPERATIONS.items():
-                found[operation] += int(np.count_nonzero(run.changes.kind == code))
-    return {operation: number for operation, number in found.items() if number}
+                rows[operation] += int(np.count_nonzero(run.changes.kind == code))
+    found = {operation: number for operation, number in rows.items() if number}
+    return {"rows": found, "unchanged_toast_values": unsent}
 
 
 @dataclass(frozen=True, slots=True)

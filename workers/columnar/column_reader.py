@@ -144,6 +144,7 @@ class Changes:
     old_off: npt.NDArray[np.int64]
     new_off: npt.NDArray[np.int64]
     txn: npt.NDArray[np.int32]
+    unsent: npt.NDArray[np.uint16]
     nodes: Nodes | None = None
 
     def __len__(self) -> int:

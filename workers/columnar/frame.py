@@ -90,8 +90,9 @@ class Frame:
 
     ``kind`` is ``I``, ``U`` or ``D``; ``old_kind`` ``K``, ``O`` or 0; ``old_off`` and ``new_off``
     are offsets into ``buf`` of a tuple's 16-bit column count, 0 without a tuple (a record's header
-    precedes every tuple). Zeros are never written, and so take no memory. ``opened`` is the
-    transaction that goes on in the next slice.
+    precedes every tuple). ``unsent`` counts the unchanged large values that the publisher left out.
+    Zeros are never written, and so take no memory. ``opened`` is the transaction that goes on in
+    the next slice.
     """
 
     buf: Bytes
@@ -101,6 +102,7 @@ class Frame:
     old_kind: npt.NDArray[np.uint8]
     old_off: npt.NDArray[np.int64]
     new_off: npt.NDArray[np.int64]
+    unsent: npt.NDArray[np.uint16]
     control: list[Control]
     txns: Transactions
     opened: OpenTransaction | None = None
@@ -116,6 +118,7 @@ class Frame:
             old_kind=self.old_kind[index],
             old_off=self.old_off[index],
             new_off=self.new_off[index],
+            unsent=self.unsent[index],
             txn=self.txn[index],
         )
 
@@ -161,9 +164,11 @@ def frame_part(
     kind, old_kind = np.empty(changes, np.uint8), np.zeros(changes, np.uint8)
     relid, txn = np.empty(changes, np.uint32), np.zeros(changes, np.int32)
     old_off, new_off = np.zeros(changes, np.int64), np.zeros(changes, np.int64)
+    unsent = np.zeros(changes, np.uint16)
     control = np.empty((controls, 5), np.int64)
     txns = np.zeros((7, before + transactions + 1), np.int64)
-    arrays, filled = (kind, relid, txn, old_kind, old_off, new_off), np.zeros(4, np.int64)
+    arrays = kind, relid, txn, old_kind, old_off, new_off, unsent
+    filled = np.zeros(4, np.int64)
     if opened is not None:
         txns[:6, 0], filled[2], filled[3] = opened[:6], 1, 1
     walk(lambda pos, stop: _fill(view, pos, stop, end, arrays, control, txns, filled, state))
@@ -179,6 +184,7 @@ def frame_part(
         old_kind=old_kind,
         old_off=old_off,
         new_off=new_off,
+        unsent=unsent,
         control=[Control(*row) for row in control.tolist()],
         txns=_transactions(txns),
         opened=txns[:, -2].copy() if filled[3] else None,
@@ -285,8 +291,8 @@ def _fill(
 
 
 @kernel
-def _tuple(buf: Any, pos: int, end: int) -> Any:
-    """The position after the tuple at ``pos``, or minus an error code."""
+def _tuple(buf: Any, pos: int, end: int, unsent: Any, index: int) -> Any:
+    """The position after the tuple at ``pos``, or minus an error code; counts ``unsent`` values."""
     if end - pos < 2:
         return -MALFORMED
     ncols = be16(buf, pos)
@@ -304,7 +310,9 @@ def _tuple(buf: Any, pos: int, end: int) -> Any:
             pos += 4 + be32(buf, pos)
             if pos > end:
                 return -MALFORMED
-        elif status != _NULL and status != _UNCHANGED:
+        elif status == _UNCHANGED:
+            unsent[index] += 1
+        elif status != _NULL:
             return -MALFORMED
     return pos
 
@@ -312,7 +320,7 @@ def _tuple(buf: Any, pos: int, end: int) -> Any:
 @kernel
 def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
     """Check the I, U or D at ``at`` and fill the entry; 0 or an error code."""
-    kind, relid, _, old_kind, old_off, new_off = changes
+    kind, relid, _, old_kind, old_off, new_off, unsent = changes
     if end - at < 6:
         return MALFORMED
     byte = buf[at]
@@ -321,7 +329,7 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
     pos = at + 6
     if byte != _I and mark in (_K, _O):
         old_kind[index], old_off[index] = mark, pos
-        pos = _tuple(buf, pos, end)
+        pos = _tuple(buf, pos, end, unsent, index)
         if pos < 0:
             return -pos
         if byte == _U:
@@ -335,7 +343,7 @@ def _change(buf: Any, at: int, end: int, changes: Any, index: int) -> Any:
         if mark != _N:
             return MALFORMED
         new_off[index] = pos
-        pos = _tuple(buf, pos, end)
+        pos = _tuple(buf, pos, end, unsent, index)
         if pos < 0:
             return -pos
     return 0 if pos == end else MALFORMED

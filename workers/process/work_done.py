@@ -8,6 +8,7 @@ the counts of its last tenth of a second along.
 The sums are plain data, ready for the launcher's socket::
 
     {"transactions": 3, "received_bytes": 4096, "rows": {"insert": 7, "delete": 1},
+     "unchanged_toast_values": 2,
      "durations": {"batch": {"sum": 0.31, "counts": [0, 0, 1, 2, 0, …]}}}
 
 ``counts`` has a number for each of ``BUCKETS``, and one for durations above.
@@ -37,17 +38,16 @@ class WorkDone:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._transactions = 0
-        self._rows: dict[str, int] = {}
+        self._changes: Any = {"rows": {}, "unchanged_toast_values": 0}
         self._durations: dict[str, dict[str, Any]] = {}
         self._received_bytes = 0
         self._received_of_stream = 0
 
-    def count(self, transactions: int, rows: Mapping[str, int]) -> None:
-        """Count applied transactions, and rows by operation."""
+    def count(self, transactions: int, changes: Mapping[str, Any]) -> None:
+        """Count applied transactions, and their changes: rows by operation, values not sent."""
         with self._lock:
             self._transactions += transactions
-            for operation, number in rows.items():
-                self._rows[operation] = self._rows.get(operation, 0) + number
+            self._changes = total(self._changes, changes)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -82,7 +82,7 @@ class WorkDone:
             return {
                 "transactions": self._transactions,
                 "received_bytes": self._received_bytes,
-                "rows": dict(self._rows),
+                **self._changes,
                 "durations": durations,
             }
 

@@ -14,7 +14,7 @@ from catalog.last_error import LastError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from subscriber.status.metrics import Snapshot
+from subscriber.status.metrics import VIEW_NAMES, Snapshot
 from subscriber.status.processes import ProcessUse
 from subscriber.status.publisher_slots import SlotAnswer
 from subscriber.status.views import VIEWS
@@ -26,13 +26,14 @@ from workers.publisher.slot_lag import SlotLag
 
 NOW = 1_763_000_000_000_000
 SECRET = "planted-s3cret"
-FILES = {"data_files": 40, "delete_files": 3, "deleted_rows": 900, "tables": 2}
+FILES = {"data_files": 40, "delete_files": 3, "deleted_rows": 900, "snapshots": 31}
+FILES |= {"metadata_bytes": 40_000, "tables": 2}
 
 
 def work() -> dict[str, Any]:
     """What a worker has counted."""
     done = WorkDone()
-    done.count(2, {"insert": 5, "delete": 1})
+    done.count(2, {"rows": {"insert": 5, "delete": 1}, "unchanged_toast_values": 7})
     done.received(400)
     done.observe("batch", 0.2)
     done.observe("batch", 7.0)
@@ -92,7 +93,7 @@ def snapshot(store: CatalogStore, workers: Sequence[LogicalRepWorker], **given: 
     found = Snapshot(
         now=NOW,
         status=status,
-        rows={name: view.rows(store, status.workers) for name, view in VIEWS.items()},
+        rows={name: VIEWS[name].rows(store, status.workers) for name in VIEW_NAMES},
         slots={subid: SlotAnswer(True, SlotLag(True, 1234, "extended", 999), 0.0)},
         processes={("launcher", ""): ProcessUse(1.5, 90_000_000)},
         versions={"version": "0.1.0", "spark": "4.1.1", "iceberg": "1.11.0"},

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.publisher_slots import SlotAnswer
@@ -82,6 +83,7 @@ def test_work_of_ended_and_of_running_workers_together(store: CatalogStore) -> N
     assert found['pgsub_rows_applied_total{op="insert",subname="mysub"}'] == 10
     assert found['pgsub_rows_applied_total{op="update",subname="mysub"}'] == 0
     assert found[f"pgsub_received_bytes_total{MYSUB}"] == 800
+    assert found[f"pgsub_unchanged_toast_values_total{MYSUB}"] == 14
     assert found[f"pgsub_batch_duration_seconds_count{MYSUB}"] == 4
     assert found[f"pgsub_batch_duration_seconds_sum{MYSUB}"] == pytest.approx(14.4)
     assert found['pgsub_batch_duration_seconds_bucket{le="0.25",subname="mysub"}'] == 2
@@ -179,13 +181,23 @@ def test_suspended_tables(store: CatalogStore) -> None:
     (one, _) = store.rels(16384)
     assert figures(snapshot(store, workers))[f"pgsub_tables_suspended{MYSUB}"] == 0
     store.update_rel(16384, one.srrelid, suspend_time=1, suspend_sqlstate="22003")
-    store.count_for_stats(16384, suspension_count=3, schema_change_count=2)
+    store.count_for_stats(16384, suspension_count=3)
     found = figures(snapshot(store, workers, per_table=True))
     assert found[f"pgsub_tables_suspended{MYSUB}"] == 1
     assert found[f"pgsub_table_suspensions_total{MYSUB}"] == 3
-    assert found[f"pgsub_schema_changes_total{MYSUB}"] == 2
     assert found['pgsub_relation_suspended{relation="public.a",subname="mysub"}'] == 1
     assert found['pgsub_relation_suspended{relation="public.b",subname="mysub"}'] == 0
+
+
+def test_changed_columns_are_counted_by_kind(store: CatalogStore) -> None:
+    workers = busy(store)
+    store.count_for_stats(16384, schema_change_count=2, column_add_count=3, column_leave_count=1)
+    found = figures(snapshot(store, workers))
+    (stats,) = rows("pg_stat_subscription_stats", store)
+    for kind in ColumnChangeKind:
+        counted = found[f'pgsub_schema_changes_total{{kind="{kind}",subname="mysub"}}']
+        assert counted == stats[f"column_{kind}_count"]
+    assert found['pgsub_schema_changes_total{kind="add",subname="mysub"}'] == 3
 
 
 def test_files_of_the_lake_are_those_of_the_running_apply_worker(store: CatalogStore) -> None:

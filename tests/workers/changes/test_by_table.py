@@ -7,9 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from tests.workers.transactions import batch, relation, row
-from workers.changes.by_table import Bools, Run, Takes, frame_batch, rows_by_operation
+from workers.changes.by_table import Bools, Run, Takes, frame_batch, work_of
 from workers.changes.relation_map import LogicalRepRelMap, RelName
-from workers.proto.messages import Delete, Insert, Truncate, Update
+from workers.proto.messages import (
+    ColumnStatus,
+    Delete,
+    Insert,
+    Truncate,
+    TupleColumn,
+    Update,
+)
 from workers.stream.batch import Batch
 
 
@@ -128,9 +135,22 @@ def test_row_changes_are_counted_by_operation() -> None:
         [Update(1, None, None, row("1", "y")), Delete(2, "K", row("1", ""))],
         [Truncate(False, False, (2,)), Insert(2, row("3", "x"))],
     )
-    assert rows_by_operation(runs_of(taken).values()) == {
+    assert work_of(runs_of(taken).values())["rows"] == {
         "insert": 2,
         "update": 1,
         "truncate": 1,
     }
-    assert rows_by_operation([]) == {}
+    assert work_of([]) == {"rows": {}, "unchanged_toast_values": 0}
+
+
+def test_unchanged_large_values_are_counted_where_the_change_is_taken() -> None:
+    unsent = TupleColumn(ColumnStatus.UNCHANGED, b"")
+    large = row("1")[0]
+    taken = batch(
+        [A, Update(1, None, None, (large, unsent)), Insert(1, row("2", "x"))],
+        [Update(1, "K", row("1", ""), (large, unsent)), B, Update(2, None, None, (large, unsent))],
+        [Update(2, None, None, row("1", "y"))],
+    )
+    assert work_of(runs_of(taken).values())["unchanged_toast_values"] == 3
+    second = np.array([False, True, True])
+    assert work_of(runs_of(taken, takes=second).values())["unchanged_toast_values"] == 2

@@ -11,12 +11,13 @@ from workers.process.work_done import BUCKETS, LAKE, WorkDone, counters, total
 
 def test_sums_by_operation() -> None:
     done = WorkDone()
-    done.count(2, {"insert": 3})
-    done.count(1, {"insert": 1, "delete": 4})
+    done.count(2, {"rows": {"insert": 3}})
+    done.count(1, {"rows": {"insert": 1, "delete": 4}, "unchanged_toast_values": 5})
     assert done.sums() == {
         "transactions": 3,
         "received_bytes": 0,
         "rows": {"insert": 4, "delete": 4},
+        "unchanged_toast_values": 5,
         "durations": {},
     }
 
@@ -54,8 +55,8 @@ def test_figures_of_the_lake_are_no_sums() -> None:
 
 def test_sums_of_several_processes() -> None:
     first, second = WorkDone(), WorkDone()
-    first.count(1, {"insert": 1})
-    second.count(2, {"update": 1})
+    first.count(1, {"rows": {"insert": 1}})
+    second.count(2, {"rows": {"update": 1}})
     first.observe("batch", 1.0)
     second.observe("batch", 2.0)
     both = total(first.sums(), second.sums())
@@ -71,7 +72,7 @@ def test_threads_lose_no_count() -> None:
 
     def work() -> None:
         for _ in range(2000):
-            done.count(1, {"insert": 1})
+            done.count(1, {"rows": {"insert": 1}})
             done.observe("batch", 0.1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -12,6 +12,7 @@ from workers.lake.metadata.table_location import given_warehouse, is_whole
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.choose_store import store_for
 from workers.lake.table import MAIN, LakeIdent
+from workers.lake.table_totals import TOTALS
 
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
@@ -68,8 +69,11 @@ class JavaApi:
         return self._catalog.loadTable(self._identifier.of(name))
 
     def metadata(self, ident: LakeIdent) -> dict[str, Any]:
-        """The table's newest metadata file."""
-        return self.as_json(self.load(ident).operations().current())
+        """The table's newest metadata file, of which the process counts the size too."""
+        text = str(self._metadata_parser.toJson(self.load(ident).operations().current()))
+        found: dict[str, Any] = json.loads(text)
+        TOTALS.note_metadata(ident, len(found.get("snapshots", ())), len(text.encode()))
+        return found
 
     def as_json(self, metadata: Any) -> dict[str, Any]:
         """Iceberg's metadata of a table as data."""
