@@ -228,7 +228,7 @@ def test_text_that_changes_without_an_event_is_told_and_copied_again(
         "CREATE TABLE stages (s stage PRIMARY KEY, n int, at spot, rel regclass)",
     )
     flow.pub.run(
-        "INSERT INTO stages VALUES ('new', 1, '(1,2)', 'named'), ('done', 1, NULL)",
+        "INSERT INTO stages VALUES ('new', 1, '(1,2)', 'named'), ('done', 1, NULL, NULL)",
         "CREATE PUBLICATION pub FOR TABLE stages",
     )
     name = flow.subscribe("sub", ["pub"])
