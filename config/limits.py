@@ -263,23 +263,24 @@ COUNT_AT_ONCE_TABLES: Final = 10
 STAGED_INLINE_BYTES: Final = 8 * _MB
 """A Spark plan with more rows inside is slower than a file."""
 STAGED_MEMORY_BYTES: Final = 32 * _MB
-"""Many staged rows that stay in memory, because no other process reads the rows: a file of the rows
-takes 0.2 µs a row."""
+"""Staged rows in memory that no other process reads: a file of them takes 0.2 µs a row."""
 ROW_GROUP_ROWS: Final = 131_072
 """The most rows of a row group: a reader of few neighbouring keys skips all other row groups."""
 ROW_GROUP_BYTES: Final = 8 * _MB
 """A row group of this size takes no more rows: the rows are in memory until the write."""
 DATA_FILE_BYTES: Final = 128 * _MB
 """The size after which the next data file begins."""
+PARTITIONED_BYTES: Final = 64 * _MB
+"""Rows of all partitions of a table that wait in memory until a partition has a row group."""
+OPEN_PARTITIONS: Final = 10
+"""Data files of different partitions that are written at a time; an upload to S3 has a buffer."""
 DICTIONARY_PAGE_BYTES: Final = 16 * _KB
 """The largest dictionary of a column in a Parquet file."""
 PAGE_BYTES: Final = 128 * _KB
-"""A page: the amount that a reader unpacks at a time. With Arrow's 1 MB a scan of 3 M rows took 8 %
-longer, and writing was not measurably cheaper."""
+"""The amount that a reader unpacks at a time. With 1 MB a scan of 3 M rows took 8 % longer."""
 OPEN_COMMITS: Final = 10
-"""The number of commits of a lake table that a power cut may take, before they are synchronised.
-
-Half of the metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
+"""The commits of a lake table that a power cut may take, before they are synchronised: half of the
+metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""
 UNSTORED_BATCHES: Final = 4
 """Published batches that may wait for the disk with ``synchronous_commit = off``."""
 SEGMENT_COMMITS: Final = 3
@@ -299,7 +300,7 @@ LOOK_UP_STEP_ROWS: Final = 131_072
 PARALLEL_LOOK_UP_ROWS: Final = 1_000_000
 """Rows of a table from which on several files are read at a time."""
 LOOK_UP_THREADS: Final = 8
-"""Files of a large table that are read at a time."""
+"""Files of a table, or of its partitions, that are read or written at a time."""
 ALWAYS_READ_ROWS: Final = 65_536
 """A file with no more rows is always read, and the keys are remembered: opening the file takes as
 long."""

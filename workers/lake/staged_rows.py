@@ -25,13 +25,25 @@ class LayoutId:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a file of a partitioned table belongs: the partition spec, and the partition.
+
+    ``values`` is a JSON object of single values by the field id of the spec, without NULLs.
+    """
+
+    spec_id: int
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewFile:
     """A data file or delete file that a commit adds to the table.
 
     ``path`` is its name in the metadata, ``rows`` the number of rows, or of deletes, in it.
     A delete file for a single data file names it in ``of``. A deletion vector has in ``vector`` its
     offset and its length in bytes inside the file. ``unbounded`` holds the field ids of columns
-    without least and greatest value in the file's footer.
+    without least and greatest value in the file's footer. ``place`` is None in a table that never
+    had partitions.
     """
 
     path: str
@@ -40,19 +52,22 @@ class NewFile:
     of: str | None = None
     unbounded: tuple[int, ...] = ()
     vector: tuple[int, int] | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
     """A data file of a snapshot and the delete files that apply to it.
 
-    ``first_row_id`` is the number of its first row, in tables of format 3.
+    ``first_row_id`` is the number of its first row, in tables of format 3. ``place`` is as in
+    ``NewFile``.
     """
 
     path: str
     rows: int
     deletes: tuple[NewFile, ...] = ()
     first_row_id: int | None = None
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from config.limits import LISTED_FILES
 from workers.lake.api.java_api import JavaApi
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile
+from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile, Place
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
@@ -28,13 +29,16 @@ def list_files(api: JavaApi, ident: LakeIdent, branch: str) -> FileList:
     if count is None or int(count) > LISTED_FILES:
         return FileList(tip, None)
     store = store_for(str(table.location()))
+    placed = _has_places(table)
     files = []
     for task in api.scan(table, tip):
         if store is None or not is_readable(task, store):
             return FileList(tip, None)
-        deletes = tuple(map(_delete_file, task.get("delete-files", ())))
         rows = task["data-file"]
-        found = LiveFile(rows["file-path"], rows["record-count"], deletes)
+        # Deletes that apply to a data file have the data file's place.
+        place = _place(rows, task["spec"]) if placed else None
+        deletes = tuple(_delete_file(each, place) for each in task.get("delete-files", ()))
+        found = LiveFile(rows["file-path"], rows["record-count"], deletes, place=place)
         files.append(replace(found, first_row_id=rows.get("first-row-id")))
     return FileList(tip, tuple(files))
 
@@ -103,14 +107,28 @@ def is_readable(task: Mapping[str, Any], store: TableStore) -> bool:
     return all(here) and rows and kinds <= {"POSITION_DELETES"} and formats <= {"PARQUET", "PUFFIN"}
 
 
-def _delete_file(file: Mapping[str, Any]) -> NewFile:
+def _has_places(table: Any) -> bool:
+    """May files of the table belong to different partitions or specs?"""
+    return bool(table.spec().isPartitioned()) or table.specs().size() > 1
+
+
+def _place(file: Mapping[str, Any], spec: Mapping[str, Any]) -> Place:
+    """The place of a file. Partitions are an object by field id, or a list in the spec's order."""
+    values = file.get("partition") or {}
+    if isinstance(values, list):
+        ids = [str(each["field-id"]) for each in spec["fields"]]
+        values = dict(zip(ids, values, strict=True))
+    known = {number: value for number, value in values.items() if value is not None}
+    return Place(file["spec-id"], json.dumps(known, sort_keys=True, separators=(",", ":")))
+
+
+def _delete_file(file: Mapping[str, Any], place: Place | None) -> NewFile:
     vector = None
     if file["file-format"].upper() == "PUFFIN":
         vector = file["content-offset"], file["content-size-in-bytes"]
     of = file.get("referenced-data-file")
-    return NewFile(
-        file["file-path"], file["file-size-in-bytes"], file["record-count"], of, vector=vector
-    )
+    path, size, rows = file["file-path"], file["file-size-in-bytes"], file["record-count"]
+    return NewFile(path, size, rows, of, vector=vector, place=place)
 
 
 def _layout(table: Any) -> LayoutId:

@@ -40,6 +40,7 @@ class JavaApi:
         self._scan_tasks = iceberg.ScanTaskParser
         self._namespace = iceberg.catalog.Namespace
         self._schemas = iceberg.SchemaParser
+        self._single_values = iceberg.SingleValueParser
         self._path = gateway.jvm.org.apache.hadoop.fs.Path
         self._user = gateway.jvm.java.lang.System.getProperty("user.name")
         self._hadoop = spark.sessionState().newHadoopConf()
@@ -184,13 +185,24 @@ class JavaApi:
         metrics = self._parquet.fileMetrics(source, self._metrics.forTable(table))
         if file.unbounded:
             metrics = self._without_bounds(metrics, file.unbounded)
-        builder = self._data_files.builder(table.spec()).withPath(file.path)
+        builder = self._placed(self._data_files.builder, table, file).withPath(file.path)
         builder.withFormat("PARQUET").withFileSizeInBytes(file.size)
         return builder.withMetrics(metrics).build()
 
+    def _placed(self, builder: Callable[[Any], Any], table: Any, file: NewFile) -> Any:
+        """A builder for a file of the file's spec and partition."""
+        if file.place is None:
+            return builder(table.spec())
+        spec = table.specs().get(file.place.spec_id)
+        if spec.isUnpartitioned():
+            return builder(spec)
+        values = self._single_values.fromJson(spec.partitionType(), file.place.values)
+        return builder(spec).withPartition(values)
+
     def listed_file(self, table: Any, file: NewFile) -> Any:
         """A data file of the table, found by the file's name."""
-        builder = self._data_files.builder(table.spec()).withPath(file.path).withFormat("PARQUET")
+        builder = self._placed(self._data_files.builder, table, file)
+        builder.withPath(file.path).withFormat("PARQUET")
         return builder.withFileSizeInBytes(file.size).withRecordCount(file.rows).build()
 
     def _without_bounds(self, metrics: Any, field_ids: Sequence[int]) -> Any:
@@ -213,7 +225,8 @@ class JavaApi:
         Iceberg does not read the file; asking for the length finds a missing file.
         """
         table.io().newInputFile(file.path).getLength()
-        builder = self._file_metadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
+        builder = self._placed(self._file_metadata.deleteFileBuilder, table, file)
+        builder.ofPositionDeletes()
         builder.withPath(file.path).withFileSizeInBytes(file.size).withRecordCount(file.rows)
         if file.vector:
             start, size = file.vector

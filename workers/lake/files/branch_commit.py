@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 
+from config.limits import LOOK_UP_THREADS
 from workers.lake.effects import Counts
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import write_vectors
 from workers.lake.files.merge_delete_files import read_all_deletes
-from workers.lake.files.position_deletes import RowPositions, merge_positions, write_deletes
+from workers.lake.files.position_deletes import Array, RowPositions, merge_positions, write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.segment_writer import Properties
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import FileList, NewFile, OwnFiles
+from workers.lake.staged_rows import FileList, LiveFile, NewFile, OwnFiles, Place
 from workers.lake.table import LakeIdent
 
 _NONE: Final = Deletes()
@@ -53,26 +55,58 @@ class BranchCommits:
 
     def write_deletes(self, parts: CommitParts, tip: int | None) -> Deletes:
         """Write the delete files of a commit; the positions are positions in snapshot ``tip``."""
-        places = merge_positions(parts.deleted)
-        if not places:
+        positions = merge_positions(parts.deleted)
+        if not positions:
             return Deletes()
         if not self.files.has_vectors:
-            replaced = self.known.deletes.full()
-            earlier = self._of_living_files(read_all_deletes(self.files.store, replaced), tip)
-            all_places = merge_positions([places, earlier])
-            file = write_deletes(self.files, all_places)
-            return Deletes(places, [(file, all_places.keys())], replaced)
+            return self._write_position_deletes(positions, tip)
+        live = {file.path: file for file in self._listed(tip)}
+        before = {path: live[path].deletes for path in positions if path in live}
+        places = {path: live[path].place for path in before}
+        try:
+            vectors = write_vectors(self.files, positions, before, places)
+        except Unreadable:  # the next look-up fails too, and leaves the rows to Spark
+            self.dead.forget(positions)
+            raise changed_meanwhile(self.ident) from None
+        replaced = [each for path, known in before.items() for each in known if each.of == path]
+        return Deletes(positions, [(file, [str(file.of)]) for file in vectors], replaced)
+
+    def _write_position_deletes(self, positions: RowPositions, tip: int | None) -> Deletes:
+        """A delete file, in a table with partitions one for each place of the data files."""
+        by_place: dict[Place | None, dict[str, Array]] = {}
+        places: dict[str, Place | None] = {}
+        if self.files.has_places:
+            places = {file.path: file.place for file in self._listed(tip)}
+            if not positions.keys() <= places.keys():
+                raise changed_meanwhile(self.ident)
+        for path, rows in positions.items():
+            by_place.setdefault(places.get(path), {})[path] = rows
+        replaced = {place: self.known.deletes.full(place) for place in by_place}
+        written: list[tuple[NewFile, Collection[str]]] = []
+
+        def write(place: Place | None) -> None:
+            taken_in = read_all_deletes(self.files.store, replaced[place])
+            rows = merge_positions([by_place[place], self._of_living_files(taken_in, tip)])
+            written.append((write_deletes(self.files, rows, place), rows.keys()))
+
+        try:
+            if len(by_place) == 1:
+                write(*by_place)
+            else:
+                with ThreadPoolExecutor(min(LOOK_UP_THREADS, len(by_place))) as pool:
+                    list(pool.map(write, by_place))
+        except BaseException:
+            for file, _ in written:
+                self.files.store.remove(file.path)
+            raise
+        return Deletes(positions, written, [each for of in replaced.values() for each in of])
+
+    def _listed(self, tip: int | None) -> Sequence[LiveFile]:
+        """The branch's files at ``tip``; 40001 if they are not known."""
         live = self.known.listed
         if live is None or live.files is None or live.tip != tip:
             raise changed_meanwhile(self.ident)
-        before = {file.path: file.deletes for file in live.files if file.path in places}
-        try:
-            vectors = write_vectors(self.files, places, before)
-        except Unreadable:  # the next look-up fails too, and leaves the rows to Spark
-            self.dead.forget(places)
-            raise changed_meanwhile(self.ident) from None
-        replaced = [each for path, known in before.items() for each in known if each.of == path]
-        return Deletes(places, [(file, [str(file.of)]) for file in vectors], replaced)
+        return live.files
 
     def commit(
         self,

@@ -75,4 +75,5 @@ def after_commit(
         if now != file:
             dead.add_deleted(file, now, deletes.places.get(file.path, NO_POSITIONS))
         files.append(now)
-    return FileList(totals.tip, (*files, *(LiveFile(file.path, file.rows) for file in rows)))
+    new = (LiveFile(file.path, file.rows, place=file.place) for file in rows)
+    return FileList(totals.tip, (*files, *new))

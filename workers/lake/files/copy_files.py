@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
 from workers.lake.copy_task import CopyTask, CopyTaskError
-from workers.lake.files.data_files import write_staged_rows
 from workers.lake.files.table_layout import TableLayout
-from workers.lake.staged_rows import NewFile
+from workers.lake.files.write_rows import write_staged_rows
+from workers.lake.staged_rows import NewFile, Place
 from workers.lake.table import LakeIdent
 
 _WRITTEN: Final[list[tuple[str, pa.DataType]]] = [
@@ -24,6 +24,8 @@ _WRITTEN: Final[list[tuple[str, pa.DataType]]] = [
     ("size", pa.int64()),
     ("n", pa.int64()),
     ("unbounded", pa.list_(pa.int32())),
+    ("spec_id", pa.int32()),
+    ("partition", pa.string()),
 ]
 WRITTEN: Final = pa.schema(_WRITTEN)
 """The columns of a task's list of files."""
@@ -57,6 +59,8 @@ class CopyFiles:
                 "size": [file.size for file in files],
                 "n": [file.rows for file in files],
                 "unbounded": [list(file.unbounded) for file in files],
+                "spec_id": [file.place.spec_id if file.place else None for file in files],
+                "partition": [file.place.values if file.place else None for file in files],
             },
             WRITTEN,
         )
@@ -65,6 +69,12 @@ class CopyFiles:
 def written_files(found: pa.Table) -> list[NewFile]:
     """The files of all tasks."""
     return [
-        NewFile(path, size, rows, unbounded=tuple(unbounded))
-        for path, size, rows, unbounded in zip(*found.to_pydict().values(), strict=True)
+        NewFile(
+            each["path"],
+            each["size"],
+            each["n"],
+            unbounded=tuple(each["unbounded"]),
+            place=None if each["partition"] is None else Place(each["spec_id"], each["partition"]),
+        )
+        for each in found.to_pylist()
     ]

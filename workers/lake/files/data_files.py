@@ -5,7 +5,8 @@ a Spark executor. A commit then adds the files by name. Iceberg identifies a col
 field id, so every column is written with the id from the table's schema.
 
 Steps: staged columns ``c0…`` become rows of the table (``as_rows``), are checked for missing values
-(``check_values``), gathered to row groups (``row_groups``) and written (``write_groups``).
+(``check_values``), gathered to row groups (``row_groups``) and written (``write_groups``). The rows
+of a partitioned table are gathered by partition (``partitioned_files``).
 
 Trace: two batches of 100,000 rows arrive. ``row_groups`` yields 131,072 and 68,928 rows. Both go to
 a single file, because the file has less than ``DATA_FILE_BYTES`` after the first row group. If
@@ -14,10 +15,9 @@ writing fails, the incomplete file is removed. If the worker dies, the file is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -31,8 +31,9 @@ from config.limits import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
 )
+from workers.lake.files.partition_values import in_order
 from workers.lake.files.table_layout import FIELD_ID, TableLayout
-from workers.lake.staged_rows import NewFile
+from workers.lake.staged_rows import NewFile, Place
 from workers.lake.table import SOURCE_COLUMN, LakeIdent
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -88,33 +89,6 @@ def _lacks(field: pa.Field[Any], column: Any) -> bool:
     return bool(lists and column.flatten().null_count)
 
 
-def write_staged_rows(
-    files: TableLayout,
-    ident: LakeIdent,
-    batches: Iterable[pa.RecordBatch],
-    columns: Sequence[str],
-    written: Callable[[NewFile], None],
-    source: str = "",
-    copy_id: str = "",
-) -> None:
-    """Write staged columns ``c0…`` to new files; see ``as_rows``, ``check_values``."""
-    rows = (as_rows(files, batch, columns, source) for batch in batches)
-    write_ahead(files, (check_values(ident, batch) for batch in rows), written, copy_id)
-
-
-def write_ahead(
-    files: TableLayout,
-    batches: Iterable[pa.RecordBatch],
-    written: Callable[[NewFile], None],
-    copy_id: str = "",
-) -> None:
-    """Write rows to new files. A second thread fetches the next rows during the writing."""
-    # Close in every case: two threads must never read from the same connection.
-    with closing(_ahead(batches)) as ahead:
-        # Row groups are gathered in this thread: whole row groups fetched ahead took 60 MB.
-        write_groups(files, row_groups(ahead), written, copy_id=copy_id)
-
-
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Gather rows to row groups. Yields nothing for no rows.
 
@@ -136,22 +110,6 @@ def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def _ahead(batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    source = iter(batches)
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, source, None)
-        while (batch := coming.result()) is not None:
-            coming = pool.submit(next, source, None)
-            yield batch
-
-
-def write_rows(
-    files: TableLayout, batches: Iterable[pa.RecordBatch], written: Callable[[NewFile], None]
-) -> None:
-    """Write rows to new files, without a second thread."""
-    write_groups(files, row_groups(batches), written)
-
-
 def write_groups(
     files: TableLayout,
     groups: Iterable[pa.Table],
@@ -167,21 +125,46 @@ def write_groups(
     with files.store.errors():
         rest = iter(groups)
         for first in rest:
-            written(_write_file(files, first, rest, size, copy_id))
+            with open_file(files, written, copy_id) as file:
+                group: pa.Table | None = first
+                while group is not None:
+                    file.write(group)
+                    group = next(rest, None) if file.size < size else None
 
 
-def _write_file(
+@dataclass(slots=True)
+class OpenFile:
+    """A data file that is being written."""
+
+    files: TableLayout
+    output: Any
+    writer: Any
+    rows: int = 0
+
+    def write(self, group: pa.Table) -> None:
+        """Write a row group, in the table's sort order."""
+        self.rows += group.num_rows
+        ordered = in_order(self.files.order, self.files.schema, group)
+        self.writer.write_table(ordered, row_group_size=ROW_GROUP_ROWS)
+
+    @property
+    def size(self) -> int:
+        """The bytes written so far."""
+        return int(self.output.tell())
+
+
+@contextmanager
+def open_file(
     files: TableLayout,
-    first: pa.Table,
-    rest: Iterator[pa.Table],
-    size: int,
-    copy_id: str,
-) -> NewFile:
+    written: Callable[[NewFile], None],
+    copy_id: str = "",
+    place: Place | None = None,
+) -> Iterator[OpenFile]:
+    """Open a new data file; calls ``written`` at the end. An error removes the file."""
     path = files.new_path(copy_id)
-    with files.store.create(path) as file:
-        rows = 0
+    with files.store.create(path) as output:
         with pq.ParquetWriter(
-            file,
+            output,
             files.schema,
             compression=files.codec,
             compression_level=files.level,
@@ -191,14 +174,12 @@ def _write_file(
             store_decimal_as_integer=True,
             store_schema=False,
         ) as writer:
-            group: pa.Table | None = first
-            while group is not None:
-                rows += group.num_rows
-                writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
-                group = next(rest, None) if file.tell() < size else None
+            opened = OpenFile(files, output, writer)
+            yield opened
         # With metadata_collector, a failed write would raise a different error and hide the cause.
-        footer = writer.writer.metadata
-        return NewFile(path, file.tell(), rows, unbounded=_unbounded(files, footer))
+        unbounded = _unbounded(files, writer.writer.metadata)
+        file = NewFile(path, opened.size, opened.rows, unbounded=unbounded, place=place)
+    written(file)
 
 
 def copy_file(files: TableLayout, file: NewFile) -> NewFile:

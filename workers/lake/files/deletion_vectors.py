@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from workers.lake.files.position_deletes import NO_POSITIONS, RowPositions, read_deletes
 from workers.lake.files.read_rows import Unreadable, reading
 from workers.lake.files.table_layout import TableLayout
-from workers.lake.staged_rows import NewFile
+from workers.lake.staged_rows import NewFile, Place
 from workers.lake.storage.store import TableStore
 
 _PUFFIN: Final = b"PFA1"
@@ -35,11 +35,15 @@ _POSITION_ID: Final = 2147483645
 
 
 def write_vectors(
-    table: TableLayout, positions: RowPositions, before: Mapping[str, Sequence[NewFile]]
+    table: TableLayout,
+    positions: RowPositions,
+    before: Mapping[str, Sequence[NewFile]],
+    places: Mapping[str, Place | None] | None = None,
 ) -> list[NewFile]:
     """Write the vectors of several data files to a Puffin file. Returns an entry for each vector.
 
-    A vector holds the new ``positions`` and the deletes of the data file ``before``.
+    A vector holds the new ``positions`` and the deletes of the data file ``before``. ``places`` are
+    the data files' places.
     """
     path = table.new_path(suffix="-deletes", ending="puffin")
     content = bytearray(_PUFFIN)
@@ -64,7 +68,7 @@ def write_vectors(
     with table.store.create(path) as file:
         file.write(content)
     return [
-        NewFile(path, len(content), rows, of, vector=(start, size))
+        NewFile(path, len(content), rows, of, vector=(start, size), place=(places or {}).get(of))
         for of, start, size, rows in entries
     ]
 

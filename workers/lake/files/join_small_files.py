@@ -12,6 +12,9 @@ The joined files are still small beside a full file: at a hundred transactions a
 five minutes, and every look-up opens all of them. So four files of similar size are joined too,
 provided the result is not too many rows to join again. Files of a copy have more rows and stay.
 
+Files of different partitions are never joined. Rows of a former partition spec go to the partitions
+of the table's present spec.
+
 In format 3 a row has a number, which may stand in the file or follow from the position. Spark joins
 the files of format 3, and every file that this room cannot read.
 
@@ -32,13 +35,13 @@ import pyarrow as pa
 from config.limits import JOIN_STEP_FILES, JOINED_ROWS
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
-from workers.lake.files.data_files import write_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.read_rows import Unreadable, iter_rows_at
 from workers.lake.files.table_layout import TableLayout
+from workers.lake.files.write_rows import write_rows
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
-from workers.lake.staged_rows import FileList, LiveFile, NewFile
+from workers.lake.staged_rows import FileList, LiveFile, NewFile, Place
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
@@ -66,7 +69,11 @@ def join_small(
     known.listed = live
     if live.files is None:
         return None
-    small = choose_small(files.store, live.files, sizes)
+    small = [
+        each
+        for of_one_place in by_place(live.files).values()
+        for each in choose_small(files.store, of_one_place, sizes)
+    ]
     if not small:
         return 0, 0
     written: list[NewFile] = []
@@ -87,7 +94,7 @@ def join_small(
     change = FileChange(
         files.layout_id,
         added=written,
-        removed=[NewFile(file.path, size, file.rows) for file, size in small],
+        removed=[NewFile(file.path, size, file.rows, place=file.place) for file, size in small],
         removed_deletes=dropped,
         summary={OPERATION: f"join-{live.tip}"},
         expected_tip=live.tip,
@@ -98,6 +105,14 @@ def join_small(
     if known.listed is None:
         known.forget()
     return len(small), totals.idle_deletes
+
+
+def by_place(files: Iterable[LiveFile]) -> dict[Place | None, list[LiveFile]]:
+    """The files of each partition."""
+    found: dict[Place | None, list[LiveFile]] = {}
+    for file in files:
+        found.setdefault(file.place, []).append(file)
+    return found
 
 
 def choose_small(store: TableStore, files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:

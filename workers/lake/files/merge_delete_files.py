@@ -17,9 +17,8 @@ orphans.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
 from workers.lake.connect.session import LakeSession
@@ -33,7 +32,7 @@ from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.sql.statements import sql_text, table_path, text
-from workers.lake.staged_rows import NewFile
+from workers.lake.staged_rows import LiveFile, NewFile, Place
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
@@ -47,9 +46,10 @@ class DeleteFiles:
 
     small: list[NewFile] = field(default_factory=list)
 
-    def full(self) -> list[NewFile]:
-        """The delete files that the next delete file has to take in."""
-        return list(self.small) if len(self.small) >= BATCH_DELETE_FILES else []
+    def full(self, place: Place | None = None) -> list[NewFile]:
+        """The delete files that the next delete file of the place has to take in."""
+        of_place = [file for file in self.small if file.place == place]
+        return of_place if len(of_place) >= BATCH_DELETE_FILES else []
 
     def forget(self) -> None:
         """Empty the list: Spark has written to the branch and may have replaced the files."""
@@ -63,7 +63,7 @@ class DeleteFiles:
     def add(self, file: NewFile, replaced: Sequence[NewFile]) -> None:
         """Add a committed delete file, which may have replaced earlier files."""
         if replaced:
-            self.small.clear()
+            self.drop(replaced)
         if file.rows < LARGE_DELETE_FILE_ROWS:
             self.small.append(file)
 
@@ -75,18 +75,41 @@ def read_all_deletes(store: TableStore, files: Iterable[NewFile]) -> RowPosition
 
 def merge_deletes(
     commits: FileCommits, session: LakeSession, ident: LakeIdent, branch: str, table: TableLayout
-) -> None:
+) -> bool:
     """Write a delete file for each data file of the branch; drop deletes of files that are gone.
 
     No second writer may use the branch meanwhile. Adds a snapshot without a position, or none.
+    False if deletes of files that are gone may stay: in a table with partitions only Iceberg lists
+    delete files with their places, and lists no delete file without a data file.
     """
     what = f'writing the deletes of lake table "{ident}" together'
+    if table.has_places:
+        listed = commits.list_files(ident, branch, what)
+        live = {file.path: file for file in listed.files or ()}
+        deletes = {each.path: each for file in live.values() for each in file.deletes}
+        _merge(commits, ident, branch, table, listed.tip, list(deletes.values()), live, what)
+        return False
     tip = commits.tip(ident, branch, what)
     found = session.query(list_deletes(ident, branch), what)
     columns = zip(*(column.to_pylist() for column in found.columns), strict=True)
     files = [NewFile(*each) for each in columns]
-    live: set[Any] = set(session.query(list_data(ident, branch), what).column(0).to_pylist())
-    replaced = to_replace(files, live)
+    paths = session.query(list_data(ident, branch), what).column(0).to_pylist()
+    live = {str(path): LiveFile(str(path), 0) for path in paths}
+    _merge(commits, ident, branch, table, tip, files, live, what)
+    return True
+
+
+def _merge(
+    commits: FileCommits,
+    ident: LakeIdent,
+    branch: str,
+    table: TableLayout,
+    tip: int,
+    files: Sequence[NewFile],
+    live: Mapping[str, LiveFile],
+    what: str,
+) -> None:
+    replaced = to_replace(files, set(live))
     if not replaced:
         return
     places = read_all_deletes(
@@ -95,7 +118,9 @@ def merge_deletes(
     change = FileChange(
         table.layout_id,
         added_deletes=[
-            write_deletes(table, {path: each}) for path, each in places.items() if path in live
+            write_deletes(table, {path: each}, live[path].place)
+            for path, each in places.items()
+            if path in live
         ],
         removed_deletes=replaced,
         summary={OPERATION: f"deletes-{tip}"},

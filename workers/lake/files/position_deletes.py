@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workers.lake.files.table_layout import FIELD_ID, TableLayout
-from workers.lake.staged_rows import NewFile
+from workers.lake.staged_rows import NewFile, Place
 from workers.lake.storage.store import TableStore
 
 _FILE_PATH_ID: Final = b"2147483546"
@@ -77,8 +77,13 @@ def _sorted(numbers: Array) -> Array:
     return numbers[first]
 
 
-def write_deletes(files: TableLayout, positions: RowPositions) -> NewFile:
-    """Write a delete file. Rows of a single data file are referenced as such (``NewFile.of``)."""
+def write_deletes(
+    files: TableLayout, positions: RowPositions, place: Place | None = None
+) -> NewFile:
+    """Write a delete file. Rows of a single data file are referenced as such (``NewFile.of``).
+
+    All data files have the place ``place``.
+    """
     names = sorted(positions)  # readers rely on the order by file and position
     codes = np.repeat(
         np.arange(len(names), dtype=np.int32), [len(positions[each]) for each in names]
@@ -101,7 +106,7 @@ def write_deletes(files: TableLayout, positions: RowPositions) -> NewFile:
             store_schema=False,
         )
         of = names[0] if len(names) == 1 else None
-        return NewFile(path, file.tell(), len(codes), of)
+        return NewFile(path, file.tell(), len(codes), of, place=place)
 
 
 def read_deletes(store: TableStore, path: str) -> RowPositions:

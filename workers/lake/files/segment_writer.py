@@ -34,7 +34,7 @@ from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, added
 from workers.lake.files.branch_commit import BranchCommits, CommitParts
 from workers.lake.files.copy_files import WRITTEN, CopyFiles, written_files
-from workers.lake.files.data_files import as_rows, check_values, copy_file, write_ahead, write_rows
+from workers.lake.files.data_files import as_rows, check_values, copy_file
 from workers.lake.files.find_rows import RowLookup, is_found_here
 from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.position_deletes import RowPositions, positions_by_file
@@ -48,6 +48,7 @@ from workers.lake.files.updated_rows import (
     one_chunk,
     unsent_columns,
 )
+from workers.lake.files.write_rows import write_ahead, write_rows
 from workers.lake.interfaces.segment_writer import (
     Barrier,
     Commit,
@@ -187,9 +188,12 @@ class FileSegmentWriter(SegmentWriter):
     def _looks_up_first(self, segment: Segment) -> bool:
         """Does only a look-up tell whether files can hold the changes?
 
-        The values to fetch may be too large, and only known vectors can be replaced.
+        The values to fetch may be too large, only known vectors can be replaced, and a delete file
+        has the place of its data files.
         """
         changes = segment.merge is not None and segment.merge.rows
+        if self.files.has_places and (changes or segment.row_lookup is not None):
+            return True
         return keeps_old_values(self.files, segment) or bool(changes and self.files.has_vectors)
 
     def _look_up(self, segment: Segment) -> Found | None:
@@ -197,6 +201,8 @@ class FileSegmentWriter(SegmentWriter):
 
         All earlier commits are on the branch.
         """
+        if self.files.has_places and self._list_files().files is None:
+            return None
         if segment.merge is None:
             return Found(found_rows_schema().empty_table(), (), self._tip())
         op = staged_columns(segment.merge, ["op"])["op"].to_numpy()

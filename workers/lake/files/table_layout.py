@@ -1,8 +1,12 @@
 """How the data files of a table are written, as the table's metadata says.
 
 ``read_layout`` reads the layout from the metadata. A table with a feature that this room does not
-implement has no layout, and Spark writes the table: partitions, sort orders, files in unusual
+implement has no layout, and Spark writes the table: unknown partition transforms, files in unusual
 places or formats, encryption, default values, and types that are never published.
+
+A file of new rows belongs to one partition of the table's current spec, and the rows of a row group
+are in the table's sort order. Iceberg reads the partition from the metadata, so all files lie in
+the folder ``data``.
 """
 
 from __future__ import annotations
@@ -14,6 +18,16 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
+from workers.lake.files.partition_values import can_transform
+from workers.lake.metadata.partitioning import (
+    UNPARTITIONED,
+    PartitionSpec,
+    SortField,
+    Transform,
+    current_order,
+    current_spec,
+    has_places,
+)
 from workers.lake.metadata.table_schema import current_fields, plain_type
 from workers.lake.staged_rows import LayoutId
 from workers.lake.storage.choose_store import store_for
@@ -35,7 +49,11 @@ _CODECS: Final[Mapping[str, Codec]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """How to write a table's files. ``writes_deletes``: may this process write delete files?"""
+    """How to write a table's files. ``writes_deletes``: may this process write delete files?
+
+    ``has_places``: may files of the table belong to different partitions or specs? Then every file
+    names its place.
+    """
 
     store: TableStore
     location: str
@@ -44,6 +62,9 @@ class TableLayout:
     codec: Codec
     level: int | None
     writes_deletes: bool
+    spec: PartitionSpec = UNPARTITIONED
+    order: tuple[SortField, ...] = ()
+    has_places: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +107,7 @@ def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) ->
     properties: Mapping[str, str] = metadata.get("properties", {})
     if store is None and is_local(location):
         store = store_for(location)
-    if store is None or _is_special(metadata, properties):
+    if store is None or _is_special(properties):
         return None
     fields = current_fields(metadata)
     found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]
@@ -94,6 +115,14 @@ def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) ->
     codec = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
     level = properties.get("write.parquet.compression-level")
     if codec is None or len(columns) < len(found) or any(map(_has_default, fields)):
+        return None
+    spec, order = current_spec(metadata), current_order(metadata)
+    if spec is None or order is None:
+        return None
+    types = {field["id"]: column.type for field, column in zip(fields, columns, strict=True)}
+    computed = [(each.source_id, each.transform) for each in spec.fields]
+    computed += [(each.source_id, each.transform) for each in order]
+    if not all(_is_computed(types, *each) for each in computed):
         return None
     return TableLayout(
         store,
@@ -108,7 +137,17 @@ def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) ->
         codec,
         int(level) if level and codec in ("zstd", "gzip") else None,
         writes_deletes=_is_format_known(metadata, columns) and _merges_on_read(properties),
+        spec=spec,
+        order=order,
+        has_places=has_places(metadata),
     )
+
+
+def _is_computed(types: Mapping[int, pa.DataType], source_id: int, transform: Transform) -> bool:
+    """Can this room compute the transform? A former column of an old field is gone."""
+    if source_id not in types:
+        return False
+    return can_transform(transform, types[source_id])
 
 
 def _has_default(field: Mapping[str, Any]) -> bool:
@@ -130,15 +169,10 @@ def _merges_on_read(properties: Mapping[str, str]) -> bool:
 _ELSEWHERE: Final = ("write.data.path", "write.folder-storage.path", "write.object-storage.path")
 
 
-def _is_special(metadata: Mapping[str, Any], properties: Mapping[str, str]) -> bool:
-    """Does the table ask more of a writer than a Parquet file in the folder ``data``?"""
-    spec_id = metadata["default-spec-id"]
-    spec = next(each for each in metadata["partition-specs"] if each["spec-id"] == spec_id)
+def _is_special(properties: Mapping[str, str]) -> bool:
+    """Does the table ask more of a writer than Parquet files in the folder ``data``?"""
     return bool(
-        spec["fields"]
-        or len(metadata["partition-specs"]) > 1
-        or metadata.get("default-sort-order-id")
-        or any(key in properties for key in _ELSEWHERE)
+        any(key in properties for key in _ELSEWHERE)
         or properties.get("write.object-storage.enabled", "false").lower() == "true"
         or properties.get("write.format.default", "parquet").lower() != "parquet"
         or "encryption.key-id" in properties

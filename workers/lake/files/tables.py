@@ -22,7 +22,6 @@ from workers.lake.connect.session import LakeSession
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
-from workers.lake.files.data_files import write_staged_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.key_cache import KeyCache
@@ -30,6 +29,7 @@ from workers.lake.files.merge_delete_files import merge_deletes
 from workers.lake.files.refused_files import RefusedFiles
 from workers.lake.files.segment_writer import FileSegmentWriter
 from workers.lake.files.table_layout import TableLayout, lacks_columns, read_layout
+from workers.lake.files.write_rows import write_staged_rows
 from workers.lake.interfaces.table_api import FileCommits
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import RowsOf
@@ -64,7 +64,7 @@ class SparkTables:
         return None
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
-        """Write a delete file for each data file; False if Spark has to merge."""
+        """Write a delete file for each data file; False if Spark has to do or to finish that."""
         del session, ident, branch
         return False
 
@@ -145,15 +145,14 @@ class FileTables(SparkTables):
         return FileSegmentWriter(target, queries, self._keys, others)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
-        """Write a delete file for each data file; False if Spark has to merge."""
+        """Write a delete file for each data file; False if Spark has to do or to finish that."""
         files = self.files(ident)
         if files is None or not files.writes_deletes or files.has_vectors:
             return False
         try:
-            merge_deletes(self._commits, session, ident, branch, files)
+            return merge_deletes(self._commits, session, ident, branch, files)
         finally:
             self.forget(ident)
-        return True
 
     def join_small(
         self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes

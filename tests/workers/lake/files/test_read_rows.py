@@ -24,12 +24,12 @@ from tests.workers.lake.files.layouts import (
 )
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles
-from workers.lake.files.data_files import write_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import Unreadable, rows_at
 from workers.lake.files.table_layout import TableLayout
+from workers.lake.files.write_rows import write_rows
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.staged_rows import FileList, LiveFile
 from workers.lake.storage.local_path import local_path

@@ -18,6 +18,7 @@ from tests.workers.lake.files.layouts import (
     written,
 )
 from workers.lake.files.table_layout import TableLayout, read_layout
+from workers.lake.metadata.partitioning import SortField, Transform
 from workers.lake.storage.local_path import is_local, local_path
 
 
@@ -27,8 +28,18 @@ def test_a_plain_table_s_files_are_known() -> None:
     assert (found.codec, found.level, found.writes_deletes) == ("zstd", None, True)
 
 
-PARTITIONED = [{"spec-id": 0, "fields": [{"name": "a", "transform": "identity"}]}]
-TWO_SPECS = [{"spec-id": 0, "fields": []}, {"spec-id": 1, "fields": []}]
+def a_spec(transform: str, source: int = 11, spec_id: int = 0) -> dict[str, Any]:
+    field = {"name": "p", "transform": transform, "source-id": source, "field-id": 1000}
+    return {"spec-id": spec_id, "fields": [field]}
+
+
+def an_order(transform: str, source: int = 11) -> dict[str, Any]:
+    field = {"transform": transform, "source-id": source}
+    field |= {"direction": "desc", "null-order": "nulls-last"}
+    return {"default_sort_order_id": 1, "sort_orders": [{"order-id": 1, "fields": [field]}]}
+
+
+SEVERAL_COLUMNS = {"spec-id": 0, "fields": [{"transform": "bucket[4]", "source-ids": [11, 12]}]}
 
 
 @pytest.mark.parametrize(
@@ -37,14 +48,34 @@ TWO_SPECS = [{"spec-id": 0, "fields": []}, {"spec-id": 1, "fields": []}]
         {"location": "s3://bucket/t"},
         {"location": "hdfs://host/t"},
         {"location": "gs:/t"},
-        {"partition_specs": PARTITIONED},
-        {"partition_specs": TWO_SPECS},
-        {"default_sort_order_id": 1},
+        {"partition_specs": [a_spec("zorder")]},
+        {"partition_specs": [a_spec("bucket[0]")]},
+        {"partition_specs": [a_spec("hour")]},
+        {"partition_specs": [a_spec("identity", 99)]},
+        {"partition_specs": [SEVERAL_COLUMNS]},
+        an_order("zorder"),
+        an_order("identity", 99),
     ],
     ids=str,
 )
-def test_other_places_partitions_and_orders_are_left_to_spark(changes: dict[str, Any]) -> None:
+def test_other_places_and_unknown_transforms_are_left_to_spark(changes: dict[str, Any]) -> None:
     assert read_layout(metadata(**changes)) is None
+
+
+def test_partitions_and_the_order_of_new_files_are_known() -> None:
+    specs = [a_spec("identity"), a_spec("bucket[16]", 12, 1)]
+    order = an_order("truncate[3]", 12)
+    found = known(metadata(partition_specs=specs, default_spec_id=1, **order))
+    assert found.layout_id.spec_id == found.spec.spec_id == 1
+    assert [each.transform for each in found.spec.fields] == [Transform("bucket", 16)]
+    assert found.order == (SortField(12, Transform("truncate", 3), True, False),)
+    assert found.has_places
+
+
+def test_a_table_that_had_partitions_once_has_places() -> None:
+    plain = {"spec-id": 0, "fields": []}
+    assert not known(metadata()).has_places
+    assert known(metadata(partition_specs=[plain, plain | {"spec-id": 1}])).has_places
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,11 @@ from workers.lake.storage.staging import staged_columns, staged_schema
 from workers.lake.table import LakeIdent
 
 
-def test_a_partitioned_table_is_written_by_spark(iceberg: Make, lake_ident: LakeIdent) -> None:
+def test_a_table_with_folders_by_hash_is_written_by_spark(
+    iceberg: Make, lake_ident: LakeIdent
+) -> None:
     definition = "(id BIGINT, v STRING, big STRING, n INT) USING iceberg PARTITIONED BY (v)"
+    definition += " TBLPROPERTIES ('write.object-storage.enabled' = 'true')"
     table = Adopted(iceberg(local_relation_rows=10), lake_ident, definition)
     rows = [(n, "ab"[n % 2], None) for n in range(20)]
     table.batch([append(table.dest, rows)], 20)

@@ -1,0 +1,60 @@
+"""Partition specs and sort orders in a table's metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workers.lake.metadata.partitioning import (
+    PartitionField,
+    SortField,
+    Transform,
+    current_order,
+    current_spec,
+    has_places,
+    transform_of,
+)
+
+FIELD = {"name": "p", "transform": "day", "source-id": 3, "field-id": 1000}
+SPECS: dict[str, Any] = {
+    "default-spec-id": 1,
+    "partition-specs": [{"spec-id": 0, "fields": []}, {"spec-id": 1, "fields": [FIELD]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("identity", Transform("identity")),
+        ("bucket[16]", Transform("bucket", 16)),
+        ("truncate[4]", Transform("truncate", 4)),
+        ("bucket[0]", None),
+        ("bucket", None),
+        ("zorder", None),
+        ("hour[2]", None),
+    ],
+)
+def test_a_transform_has_a_name(name: str, expected: Transform | None) -> None:
+    assert transform_of(name) == expected
+
+
+def test_the_newest_spec_counts() -> None:
+    spec = current_spec(SPECS)
+    assert spec is not None
+    assert spec.fields == (PartitionField(1000, 3, Transform("day")),)
+    assert has_places(SPECS)
+    first = current_spec(SPECS | {"default-spec-id": 0})
+    assert first is not None
+    assert first.fields == ()
+
+
+def test_a_table_without_an_order_and_one_with() -> None:
+    assert current_order({}) == current_order({"default-sort-order-id": 0}) == ()
+    field = {"transform": "bucket[2]", "source-id": 5, "direction": "ASC"}
+    field["null-order"] = "nulls-first"
+    orders = [{"order-id": 0, "fields": []}, {"order-id": 2, "fields": [field]}]
+    found = current_order({"default-sort-order-id": 2, "sort-orders": orders})
+    assert found == (SortField(5, Transform("bucket", 2), False, True),)
+    unknown = [{"order-id": 2, "fields": [field | {"transform": "zorder"}]}]
+    assert current_order({"default-sort-order-id": 2, "sort-orders": unknown}) is None

@@ -1,0 +1,98 @@
+"""The partitions and the order of a table's rows, as the table's metadata describes them.
+
+A partition spec has fields. A field applies a transform to a source column; the files of one
+partition have rows with equal results in all fields. A sort order has fields of the same kind. An
+owner may change the spec: files of the former spec stay, and every file names its spec.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+_WITH_WIDTH: Final = re.compile(r"(bucket|truncate)\[(\d+)\]")
+_PLAIN: Final = frozenset({"identity", "void", "year", "month", "day", "hour"})
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """A function of Iceberg from a column's value; ``width`` is of ``bucket`` and ``truncate``."""
+
+    kind: str
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """A field of a partition spec: the transform of the column with the field id ``source_id``."""
+
+    field_id: int
+    source_id: int
+    transform: Transform
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A partition spec; an unpartitioned table has a spec without fields."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+
+UNPARTITIONED: Final = PartitionSpec(0, ())
+"""The spec of a table that never had partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """A field of a sort order."""
+
+    source_id: int
+    transform: Transform
+    descending: bool
+    nulls_first: bool
+
+
+def transform_of(name: str) -> Transform | None:
+    """The transform of a name such as ``bucket[16]``; None for an unknown one."""
+    if found := _WITH_WIDTH.fullmatch(name):
+        return Transform(found[1], int(found[2])) if int(found[2]) else None
+    return Transform(name) if name in _PLAIN else None
+
+
+def current_spec(metadata: Mapping[str, Any]) -> PartitionSpec | None:
+    """The spec of new files; None if a field has an unknown transform or several columns."""
+    spec_id = metadata["default-spec-id"]
+    spec = next(each for each in metadata["partition-specs"] if each["spec-id"] == spec_id)
+    fields = []
+    for each in spec["fields"]:
+        transform = transform_of(each["transform"])
+        if transform is None or "source-id" not in each:
+            return None
+        fields.append(PartitionField(each["field-id"], each["source-id"], transform))
+    return PartitionSpec(spec_id, tuple(fields))
+
+
+def has_places(metadata: Mapping[str, Any]) -> bool:
+    """May files of the table belong to different partitions or specs?"""
+    specs = metadata["partition-specs"]
+    return len(specs) > 1 or bool(specs[0]["fields"])
+
+
+def current_order(metadata: Mapping[str, Any]) -> tuple[SortField, ...] | None:
+    """The sort order of new files; None if a field has an unknown transform or several columns."""
+    order_id = metadata.get("default-sort-order-id")
+    if not order_id:
+        return ()
+    order = next(each for each in metadata["sort-orders"] if each["order-id"] == order_id)
+    fields = []
+    for each in order["fields"]:
+        transform = transform_of(each["transform"])
+        if transform is None or "source-id" not in each:
+            return None
+        descending = each["direction"].lower() == "desc"
+        nulls_first = each["null-order"].lower() == "nulls-first"
+        fields.append(SortField(each["source-id"], transform, descending, nulls_first))
+    return tuple(fields)
