@@ -181,7 +181,12 @@ class TableRewritten(ObjectNotInPrerequisiteState):
 
 
 class ColumnsChanged(ObjectNotInPrerequisiteState):
-    """The publisher's columns are not those of the lake table."""
+    """The publisher's columns, or values, are not those of the lake table.
+
+    ``copies`` says that a new copy of the table helps.
+    """
+
+    copies: bool = True
 
 
 class ObjectInUse(ReplicationError):

@@ -318,8 +318,8 @@ JOIN pg_subscription_rel r ON r.srsubid = t.subid AND r.srrelid = t.relid
 WHERE t.subid = :subid AND t.relid = :relid AND t.epoch = coalesce(r.epoch, '')
 
 -- name: add_schema_change
-INSERT INTO schema_change (subid, relid, changed, lsn, changes)
-SELECT srsubid, srrelid, :changed, :lsn, :changes
+INSERT INTO schema_change (subid, relid, changed, lsn, changes, copies)
+SELECT srsubid, srrelid, :changed, :lsn, :changes, :copies
 FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
 
 -- name: forget_schema_changes
@@ -327,6 +327,10 @@ DELETE FROM schema_change
 WHERE subid = :subid AND relid = :relid AND id NOT IN (
     SELECT id FROM schema_change WHERE subid = :subid AND relid = :relid
     ORDER BY id DESC LIMIT :kept)
+
+-- name: end_copy_of_change
+UPDATE schema_change SET copied = :now
+WHERE subid = :subid AND relid = :relid AND copies = 1 AND copied IS NULL
 
 -- name: schema_changes
 SELECT * FROM schema_change ORDER BY subid, relid, id

@@ -249,6 +249,7 @@ CREATE TABLE table_columns (
 
 -- Changes of the publisher's columns that a lake table has followed: when (Unix's time, in
 -- microseconds), the end of the first transaction with the new columns, and sentences as JSON.
+-- "copies" is 1 if the table is copied again for the change, and "copied" is the end of the copy.
 CREATE TABLE schema_change (
     id      INTEGER PRIMARY KEY,
     subid   INTEGER NOT NULL,
@@ -256,6 +257,8 @@ CREATE TABLE schema_change (
     changed INTEGER NOT NULL,
     lsn     TEXT NOT NULL,
     changes TEXT NOT NULL,
+    copies  INTEGER NOT NULL DEFAULT 0,
+    copied  INTEGER,
     FOREIGN KEY (relid, subid)
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;

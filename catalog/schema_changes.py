@@ -20,7 +20,8 @@ class SchemaChange:
     """A change of a table's columns that the lake table has followed.
 
     ``changed`` is the time in microseconds since 1970. ``lsn`` is the end of the first transaction
-    with the new columns. ``changes`` are sentences about the publisher's columns.
+    with the new columns. ``changes`` are sentences about the publisher's columns. ``copies`` says
+    that the table is copied again for the change; ``copied`` is the end of the copy.
     """
 
     subid: int
@@ -28,6 +29,8 @@ class SchemaChange:
     changed: int
     lsn: LSN
     changes: tuple[str, ...]
+    copies: bool = False
+    copied: int | None = None
 
 
 class SchemaChanges(CatalogFile):
@@ -46,7 +49,14 @@ class SchemaChanges(CatalogFile):
         return self._one("columns", lambda row: str(row["columns"]), subid=subid, relid=relid)
 
     def add_schema_change(
-        self, subid: int, relid: int, now: int, lsn: LSN, of: Sequence[str]
+        self,
+        subid: int,
+        relid: int,
+        now: int,
+        lsn: LSN,
+        of: Sequence[str],
+        *,
+        copies: bool = False,
     ) -> None:
         """Store a followed change; the newest changes of a table are kept."""
         with self.transaction():
@@ -58,9 +68,14 @@ class SchemaChanges(CatalogFile):
                     "changed": now,
                     "lsn": encode_lsn(lsn),
                     "changes": json.dumps(of),
+                    "copies": int(copies),
                 },
             )
             self._write("forget_schema_changes", {"subid": subid, "relid": relid, "kept": _KEPT})
+
+    def end_copy_of_change(self, subid: int, relid: int, now: int) -> None:
+        """Store the end of the copy that a change of the table waits for, if any does."""
+        self._write("end_copy_of_change", {"subid": subid, "relid": relid, "now": now})
 
     def schema_changes(self) -> list[SchemaChange]:
         """The followed changes of all tables, the newest of a table at the end."""
@@ -77,4 +92,6 @@ def _change(row: sqlite3.Row) -> SchemaChange:
         row["changed"],
         LSN(int(row["lsn"], 16)),
         tuple(json.loads(row["changes"])),
+        bool(row["copies"]),
+        row["copied"],
     )

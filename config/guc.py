@@ -205,6 +205,11 @@ class Settings(BaseModel):
         description="a column that the publisher dropped: the lake keeps it, NULL in new rows, or "
         "drops it too",
     )
+    auto_recopy_max_bytes: Memory = Field(
+        10 * 2**30,
+        description="a table up to this size on the publisher is copied again by itself if a "
+        "change of it cannot be followed; a larger one is suspended",
+    )
     batch_delay: Milliseconds = Field(
         1.0,
         description="behind a batch of 500 small transactions or more the worker waits so long "

@@ -84,3 +84,5 @@ shortest tokens of clouds live for 15 minutes."""
 
 LOOKED_FOR_TABLES: Final = 10
 """Other tables that are looked for when a lake table is missing: a wrong catalog has none."""
+COPY_GIGABYTE_SECONDS: Final = 50.0
+"""Time to copy a gigabyte of a publisher's table, for an estimate: a cautious one."""

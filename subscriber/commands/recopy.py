@@ -42,15 +42,12 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
+from catalog.recopy import mark_for_recopy, mark_to_try_again
 from subscriber.commands.context import CommandContext
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import await_workers
-from subscriber.commands.subscription_row import (
-    mark_for_recopy,
-    mark_to_try_again,
-    must_be_ready,
-)
+from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.messages import notice, warning
 from workers.process import failpoints

@@ -34,6 +34,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
+from catalog.recopy import mark_for_recopy
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
 from subscriber.commands.lake_branches import drop_lake_branches
@@ -44,7 +45,6 @@ from subscriber.commands.leaked_slots import (
     sync_slots_left,
 )
 from subscriber.commands.subscription_row import (
-    mark_for_recopy,
     must_be_ready,
     must_have,
     wait_for_workers,

@@ -192,6 +192,8 @@ SCHEMA_CHANGES: Final[Columns] = {
     "changed_time": "timestamptz",
     "lsn": "text",
     "description": "text",
+    "copy_state": "text",
+    "copy_seconds": "int8",
 }
 
 SPOOLS: Final[Columns] = {

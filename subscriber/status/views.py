@@ -24,6 +24,7 @@ from config.quantities import stored_spool_max_size
 from subscriber.printing import Row, moment
 from subscriber.status import view_columns
 from subscriber.status.prepared_xacts import pg_prepared_xacts
+from subscriber.status.schema_changes import schema_changes
 from subscriber.status.view_columns import Columns
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 
@@ -178,27 +179,6 @@ def _leaked_branches(store: CatalogStore, _workers: Workers) -> list[Row]:
     return [{**asdict(leak), "since": moment(leak.since)} for leak in store.leaked_branches()]
 
 
-def _schema_changes(store: CatalogStore, _workers: Workers) -> list[Row]:
-    """Changes of the publisher's columns that the lake has followed, the newest of a table last."""
-    changes = store.schema_changes()
-    concerned = {change.subid for change in changes}
-    subs = {sub.oid: sub for sub in store.subscriptions() if sub.oid in concerned}
-    relations = {subid: _relations(store, sub) for subid, sub in subs.items()}
-    return [
-        {
-            "subid": change.subid,
-            "subname": subs[change.subid].subname,
-            "relid": change.relid,
-            "relation": relations[change.subid].get(change.relid),
-            "changed_time": moment(change.changed),
-            "lsn": change.lsn,
-            "description": "; ".join(change.changes),
-        }
-        for change in changes
-        if change.subid in subs
-    ]
-
-
 def _last_errors(store: CatalogStore, workers: Workers) -> list[Row]:
     """Errors that stop a subscription or a table; a row disappears with the next success.
 
@@ -325,7 +305,7 @@ VIEWS: Final[dict[str, View]] = {
     "leaked_branches": View(view_columns.LEAKED_BRANCHES, _leaked_branches),
     "last_errors": View(view_columns.LAST_ERRORS, _last_errors),
     "lake_maintenance": View(view_columns.LAKE_MAINTENANCE, _lake_maintenance),
-    "schema_changes": View(view_columns.SCHEMA_CHANGES, _schema_changes),
+    "schema_changes": View(view_columns.SCHEMA_CHANGES, schema_changes),
     "spools": View(view_columns.SPOOLS, _spools),
 }
 

@@ -199,7 +199,7 @@ def test_all_mistakes_at_once() -> None:
         parse(SUB + "settings:\n  nosuch: 1\n  copy_workers: x\n", "my.yaml")
     assert "line 3" in caught.value.primary
     assert "line 4" in (caught.value.detail or "")
-    assert "Known keys: apply_work_mem, autovacuum, " in (caught.value.hint or "")
+    assert "Known keys: apply_work_mem, auto_recopy_max_bytes, " in (caught.value.hint or "")
 
 
 def test_known_keys_of_a_subscription() -> None:

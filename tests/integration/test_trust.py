@@ -93,7 +93,8 @@ def test_a_table_that_is_swapped_in_is_told_without_a_row_change(
         "INSERT INTO plain VALUES (1, 1)",
         "CREATE PUBLICATION pub FOR TABLES IN SCHEMA idle_swap",
     )
-    name = flow.subscribe("sub", ["pub"])
+    stop = {"on_schema_change": "stop"}
+    name = flow.subscribe("sub", ["pub"], tables={"orders": stop, "plain": stop})
     flow.checkpoint("copied", "orders", "plain")
     flow.both("CREATE TABLE orders_new (id int PRIMARY KEY, note text)")
     flow.pub.run("INSERT INTO orders_new VALUES (1, 'new'), (3, 'new')")

@@ -124,7 +124,7 @@ class Copying:
         if source is not None:
             dest.copy_source = lambda statement: as_asked(statement, source(statement))
         try:
-            rel, lake = copy_table.copy_table(
+            rel, lake, _ = copy_table.copy_table(
                 self.process,
                 cast("WalReceiverConn", conn),
                 self.sub,

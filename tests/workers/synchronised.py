@@ -26,6 +26,7 @@ from config.guc import Settings
 from tests.workers.subscribed import COLUMNS, FINGERPRINT, Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply import publisher_link
+from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.segment import Segment
@@ -330,7 +331,7 @@ class Synchronised:
         dest: MemoryDestination,
         branch: str,
         start: LSN,
-    ) -> tuple[SubscriptionRel, LakeTable]:
+    ) -> tuple[SubscriptionRel, LakeTable, ColumnsOfCopy]:
         self.copies += 1
         source = self.source
         nowhere = Stamp("pg_0", LSN(0), rel.epoch or "", LSN(0))
@@ -357,7 +358,7 @@ class Synchronised:
         dest.write(IDENT, branch, [Segment(columns, append=staged, source=source)], stamp)
         failpoints.reach("tablesync.range_copied")
         conn.committed += 1  # after the snapshot
-        return replace(rel, copied=self.copies_whole), lake
+        return replace(rel, copied=self.copies_whole), lake, ColumnsOfCopy()
 
     def _start_stream(
         self, conn: Publisher, _sub: Any, slot: str, start: LSN, *_rest: Any, **words: Any

@@ -234,7 +234,7 @@ class Applier:
                 self.rels[name] = replace(known, lake_lsn=rel.lake_lsn)
 
     def _may_suspend(self, error: ReplicationError) -> bool:
-        follows = self.schema is not None and self.schema.suspends(self.sub, error)
+        follows = self.schema is not None and self.schema.takes_out(self.sub, error)
         if self.own_relid or not (follows or may_suspend(error, self.sub, self.default_on_error)):
             return False
         return not isinstance(error, UndefinedTable) or self.writer.can_read_others(
@@ -255,9 +255,14 @@ class Applier:
         except ReplicationError:
             if not self._may_suspend(error):
                 raise
-        # From now on the gate drops the table's changes, also after a power cut.
+        self.take_out(error)
+        return [alone]
+
+    def take_out(self, error: ReplicationError) -> None:
+        """Suspend the tables at fault, or copy them again: the gate drops their changes."""
         self.writer.wait_until_stored()
-        suspend_tables(self.store, self.sub, error, is_copy=False)
+        if self.schema is None or not self.schema.copy_again(self.sub, error):
+            suspend_tables(self.store, self.sub, error, is_copy=False)
         for rel in error.tables:
             self.writer.leave(rel.srrelid)
             name = rel.nspname, rel.relname
@@ -266,7 +271,6 @@ class Applier:
                 self.rels.pop(name, None)
             else:
                 self.rels[name] = now
-        return [alone]
 
     def _raise_for_transaction(
         self, batch: Batch, error: ReplicationError, change: FailedChange | None = None
@@ -282,11 +286,7 @@ class Applier:
         if self.known_fault is not None:
             self.known_fault.remember(batch, error, change)
         words = [f'processing remote data for replication origin "{origin_name(self.sub.oid)}"']
-        if change is not None:
-            words.append(f'during message type "{change.message_type}"')
-            words.append(f'for replication target relation "{change.nspname}.{change.relname}"')
-            if change.column is not None:
-                words.append(f'column "{change.column}"')
+        words += [] if change is None else change.words()
         finished = LSN(int(batch.final_lsn[0]))
         error.end_lsn = batch.last_end
         words.append(f"in transaction {batch.first_xid}, finished at {finished}")
@@ -340,9 +340,9 @@ class Applier:
         takes, rels = self._gate(framed.targets, part)
         runs = framed.runs(takes)
         check_not_renamed(self.sub, runs, rels, part, may_cut=not self.holds_back_until_synced)
-        check_not_other(self.sub, {} if self.own_relid else runs, rels, self.default_on_error)
         if self.schema is not None:
             self.schema.follow(self.sub, rels, runs, part)
+        check_not_other(self.sub, {} if self.own_relid else runs, rels, self.default_on_error)
         opened = self.writer.open_all([rels[target] for target in runs])
         lakes = {target: table.lake for target, table in zip(runs, opened, strict=True)}
         self.checks.check_delimiters(runs, lakes, self.sub.tables)

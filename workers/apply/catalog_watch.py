@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from catalog.errcodes import ReplicationError
+from catalog.namespace import qualified_name
 from workers.apply.apply_batch import Applier
+from workers.apply.copy_again import other_table, other_values
 from workers.apply.name_watch import NameWatch
-from workers.apply.text_watch import TextWatch
+from workers.apply.other_table import warn_of_other
+from workers.apply.text_watch import TextWatch, warn_of_text
 
 
 @dataclass(slots=True)
@@ -25,7 +29,24 @@ class CatalogWatch:
     text: TextWatch
 
     def turn(self, applier: Applier) -> None:
-        """Ask what is due; look up inserted keys of tables that turn out to be others."""
+        """Ask what is due; copy again what has other rows, or look up the keys of its inserts."""
+        follower = applier.schema
         for other in self.names.turn(applier.rels.values()):
-            applier.look_up_inserted_keys(other)
-        self.text.turn(applier.sub, applier.rels.values(), applier.relmap)
+            if follower is not None and follower.follows(applier.sub, other.rel):
+                _copy_again(applier, other_table(other.rel))
+            else:
+                warn_of_other(other.rel)
+                applier.look_up_inserted_keys(other)
+        for text in self.text.turn(applier.sub, applier.rels.values(), applier.relmap):
+            rel, row = text.rel, text.row
+            if text.copies and follower is not None and follower.follows(applier.sub, rel):
+                primary = row.primary(qualified_name(rel.nspname, rel.relname))
+                _copy_again(applier, other_values(rel, primary, row.detail))
+            else:
+                warn_of_text(applier.sub, rel, row)
+
+
+def _copy_again(applier: Applier, error: ReplicationError) -> None:
+    """Take a table out at the present batch boundary."""
+    error.end_lsn = applier.decided_lsn
+    applier.take_out(error)

@@ -9,8 +9,10 @@ no commit. Another message is answered in this order (``workers.changes.schema_c
 4. The commit is put onto the disk, and stored in the catalog together with what was changed.
 5. The part is written with the new columns.
 
-Where the decision is "cannot be followed", the transaction is at fault, and the error says why: the
-subscription stops, or the table is suspended, as for any error of the table.
+Where the decision is "cannot be followed", or another table has the name, the transaction is at
+fault, and the table is copied again (``workers.apply.copy_again``). A table that may not be copied
+without a user's word is an error: the subscription stops, or the table is suspended, as for any
+error of the table.
 
 A trace, with a worker that is killed behind each line::
 
@@ -23,7 +25,7 @@ A table without remembered columns (of an older version, or without a copy) is l
 first message. If the lake table has all columns of the message, they are remembered; no change is
 followed without memory.
 
-Left alone are shared lake tables, and another table under the name of a copied table.
+Left alone are shared lake tables.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
+from workers.apply.copy_again import CopyAgain, may_copy, other_table
 from workers.apply.cut_batch import CutBefore
 from workers.changes.by_table import Run
 from workers.changes.column_checks import check_names
@@ -76,6 +79,7 @@ class SchemaFollower:
     writer: LakeWriter
     ask: Callable[[int], TableShape | None]
     settings: Callable[[], Settings]
+    copies: CopyAgain
     _settled: dict[int, tuple[str | None, Relation]] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
 
@@ -100,7 +104,7 @@ class SchemaFollower:
             return
         for target, own in runs.items():
             rel = rels[target]
-            options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+            options = _options(sub, rel)
             if options.shared or self._mode(options) != FOLLOW:
                 continue
             for run in own:
@@ -111,15 +115,28 @@ class SchemaFollower:
                     self._settled[rel.srrelid] = rel.epoch, run.relation
                 self._seen.add(rel.srrelid)
 
-    def suspends(self, sub: Subscription, error: ReplicationError) -> bool:
-        """Do all tables at fault say ``on_schema_change: suspend``?"""
+    def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
+        """Are all tables at fault suspended, until a user or the worker has them copied again?"""
         if not isinstance(error, ColumnsChanged) or not error.tables:
             return False
-        options = [
-            sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
-            for rel in error.tables
-        ]
-        return all(self._mode(each) == SUSPEND for each in options)
+        modes = {self._mode(_options(sub, rel)) for rel in error.tables}
+        return modes == {SUSPEND} or self._copies(sub, error)
+
+    def copy_again(self, sub: Subscription, error: ReplicationError) -> bool:
+        """Begin to copy the tables at fault again; False if the worker may not."""
+        limit = self.settings().auto_recopy_max_bytes
+        return self._copies(sub, error) and self.copies.begin(sub, error, limit)
+
+    def follows(self, sub: Subscription, rel: SubscriptionRel) -> bool:
+        """Is a table copied again if its rows have changed without an event?"""
+        options = _options(sub, rel)
+        copies = self.writer.changes_columns and may_copy(rel, options)
+        return copies and self._mode(options) == FOLLOW
+
+    def _copies(self, sub: Subscription, error: ReplicationError) -> bool:
+        if not isinstance(error, ColumnsChanged) or not error.copies:
+            return False
+        return bool(error.tables) and all(self.follows(sub, rel) for rel in error.tables)
 
     def _mode(self, options: TableOptions) -> str:
         return options.on_schema_change or self.settings().on_schema_change
@@ -140,6 +157,8 @@ class SchemaFollower:
         relation, changes = run.relation, run.changes
         if relation is None or changes is None:
             return
+        if rel.remote_relid not in (None, relation.relid) and self.follows(sub, rel):
+            raise failed_at(relation, changes, 0, other_table(rel))
         table = self.writer.open(rel)
         stored = self.store.columns(rel.srsubid, rel.srrelid)
         before = remembered_in(table.lake, stored, rel.epoch or "")
@@ -156,7 +175,7 @@ class SchemaFollower:
                 _check_commutes(decision)
             _check_new_names(rel, table.lake, decision)
         except CannotFollow as reason:
-            raise failed_at(relation, changes, 0, _error(sub, rel, f"{reason}")) from None
+            raise failed_at(relation, changes, 0, _error(sub, rel, reason)) from None
         except InvalidName as error:
             raise failed_at(relation, changes, 0, error) from None
         self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])))
@@ -240,11 +259,17 @@ def _check_new_names(rel: SubscriptionRel, lake: LakeTable, decision: Decision) 
     check_names(qualified_name(rel.nspname, rel.relname), [*columns.values(), *added])
 
 
-def _error(sub: Subscription, rel: SubscriptionRel, reason: str) -> ColumnsChanged:
+def _error(sub: Subscription, rel: SubscriptionRel, reason: CannotFollow) -> ColumnsChanged:
     name = qualified_name(rel.nspname, rel.relname)
-    return ColumnsChanged(
+    error = ColumnsChanged(
         f'changed columns of table "{name}" cannot be followed',
-        detail=reason,
-        hint=f"{recopy_command(sub.subname, rel)} copies the table again with its present columns; "
-        "drop the lake table first if a column has another type.",
+        detail=f"{reason}",
+        hint=f"{recopy_command(sub.subname, rel)} copies the table again with its present columns"
+        + ("." if reason.copies else ", once the reason is gone."),
     )
+    error.copies, error.tables = reason.copies, (rel,)
+    return error
+
+
+def _options(sub: Subscription, rel: SubscriptionRel) -> TableOptions:
+    return sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())

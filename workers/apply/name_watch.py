@@ -26,7 +26,6 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import ALL_TABLES_SECONDS
-from workers.apply.other_table import warn_of_other
 from workers.apply.table_checks import ChangedTable
 from workers.changes.relation_map import RelName
 
@@ -71,7 +70,6 @@ class NameWatch:
             relid = found.get(name, rel.remote_relid)
             if relid == rel.remote_relid or not self._is_as_read(rel):
                 continue
-            warn_of_other(rel)
             other = replace(rel, copied=False, other_relid=relid)
             changed.append(ChangedTable(other, {"other_relid": relid}))
         return changed

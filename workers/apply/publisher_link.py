@@ -13,6 +13,7 @@ from functools import partial
 
 from catalog.pg_subscription import Subscription
 from workers.apply.catalog_watch import CatalogWatch
+from workers.apply.copy_again import CopyAgain
 from workers.apply.follow_schema import SchemaFollower
 from workers.apply.name_watch import NameWatch
 from workers.apply.table_checks import TableChecks
@@ -26,6 +27,7 @@ from workers.publisher.second_connection import (
     ask_identities,
     ask_relids,
     ask_shape,
+    ask_size,
     ask_text_types,
     fetch_published,
 )
@@ -79,4 +81,5 @@ def schema_follower(
 ) -> SchemaFollower:
     """What follows changed columns, with questions to the publisher while ``conn`` streams."""
     ask = partial(ask_shape, sub, conn, process.interrupted)
-    return SchemaFollower(process.store, writer, ask, lambda: process.settings)
+    copies = CopyAgain(process.store, partial(ask_size, sub, conn, process.interrupted))
+    return SchemaFollower(process.store, writer, ask, lambda: process.settings, copies)

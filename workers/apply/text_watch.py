@@ -1,4 +1,4 @@
-"""Notice values that change on the publisher without an event, and say so once.
+"""Notice values that change on the publisher without an event, and tell the caller once.
 
 ``workers.publisher.changing_text`` tells which types are meant. The apply worker compares the types
 of the tables in ``s`` and ``r`` with the types of the last comparison, every few seconds, and
@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from catalog import remedies
 from catalog.changed_text import StoredTextTypes
@@ -34,10 +34,24 @@ from config.monitor_limits import (
     TEXT_COMPARISON_SECONDS,
 )
 from workers.changes.relation_map import LogicalRepRelMap
+from workers.changes.remembered_columns import from_text as columns_of
 from workers.proto.messages import Relation
 from workers.publisher.changing_text import TextTypes, from_json, text_changes
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedText:
+    """A table with values that changed without an event, and the row that says which.
+
+    ``copies`` says that a copy is sure to be needed: not after the renaming of an object, which no
+    row may name.
+    """
+
+    rel: SubscriptionRel
+    row: StoredTextTypes
+    copies: bool
 
 
 @dataclass(slots=True)
@@ -62,11 +76,11 @@ class TextWatch:
 
     def turn(
         self, sub: Subscription, rels: Iterable[SubscriptionRel], relmap: LogicalRepRelMap
-    ) -> None:
-        """Compare the tables, if the time has come; log and store what has changed."""
+    ) -> list[ChangedText]:
+        """Compare the tables, if the time has come; store and return what has changed."""
         now = self.clock()
         if now < self._due:
-            return
+            return []
         self._due = now + TEXT_COMPARISON_SECONDS
         every = now >= self._all_due
         if every:
@@ -80,7 +94,7 @@ class TextWatch:
             and (every or self._is_watched(rel, relmap.get(relid)))
         }
         if not tables:
-            return
+            return []
         try:
             found = self.ask(tables.keys())
         except ReplicationError as error:
@@ -90,13 +104,17 @@ class TextWatch:
                 "not be compared: %s",
                 *(sub.oid, error.code, error),
             )
-            return
+            return []
+        changed = []
         for relid, rel in tables.items():
             relation = relmap.get(relid)
             if not found[relid].numbers:
                 continue  # dropped, or swapped meanwhile
-            self._compare(sub, rel, relation, found[relid])
+            compared = self._compare(rel, relation, found[relid])
+            if compared is not None:
+                changed.append(compared)
             self._asked[rel.srrelid] = relation
+        return changed
 
     def _is_watched(self, rel: SubscriptionRel, relation: Relation | None) -> bool:
         """Has the table an enum or a composite, or was it announced since the last question?"""
@@ -116,9 +134,17 @@ class TextWatch:
             self._stored[rel.srrelid] = stored
         return stored
 
+    def _as_followed(self, rel: SubscriptionRel, before: TextTypes, now: TextTypes) -> TextTypes:
+        """The types before, with the numbers of columns that the lake table has followed since."""
+        text = self.store.columns(rel.srsubid, rel.srrelid)
+        known = {} if text is None else {c.name: c.attnum for c in columns_of(text).columns}
+        followed = {name: n for name, n in now.numbers.items() if known.get(name) == n}
+        return replace(before, numbers={**before.numbers, **followed})
+
     def _compare(
-        self, sub: Subscription, rel: SubscriptionRel, relation: Relation | None, found: TextTypes
-    ) -> None:
+        self, rel: SubscriptionRel, relation: Relation | None, found: TextTypes
+    ) -> ChangedText | None:
+        """Store the types of a table, and tell if values have changed since the last comparison."""
         stored = self._stored_types(rel)
         if relation is not None:
             found = found.of_columns([column.name for column in relation.columns])
@@ -127,19 +153,21 @@ class TextWatch:
         types = found.as_json()
         if stored is None:
             row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", types)
-            changes = []
+            changes = rewritten = []
         elif stored.types == types:
-            return
+            return None
         else:
-            changes = text_changes(from_json(stored.types), found)
+            before = self._as_followed(rel, from_json(stored.types), found)
+            changes = text_changes(before, found)
+            rewritten = text_changes(before.without_names(), found.without_names())
             row = stored.changed(types, changes, time.time_ns() // 1000)
         self.store.put_text_types(row)
         self._stored[rel.srrelid] = row
-        if changes:
-            _warn(sub, rel, row)
+        return ChangedText(rel, row, copies=bool(rewritten)) if changes else None
 
 
-def _warn(sub: Subscription, rel: SubscriptionRel, row: StoredTextTypes) -> None:
+def warn_of_text(sub: Subscription, rel: SubscriptionRel, row: StoredTextTypes) -> None:
+    """Log values that changed on the publisher without a change of a row."""
     name = qualified_name(rel.nspname, rel.relname)
     hint = remedies.text_changed(sub.subname, name)
     log.warning(

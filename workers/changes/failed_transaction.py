@@ -41,6 +41,14 @@ class FailedChange:
     relname: str
     column: str | None = None
 
+    def words(self) -> list[str]:
+        """The place of the change, as PostgreSQL's context has it."""
+        words = [
+            f'during message type "{self.message_type}"',
+            f'for replication target relation "{self.nspname}.{self.relname}"',
+        ]
+        return words if self.column is None else [*words, f'column "{self.column}"']
+
 
 class FailedTransaction(Exception):  # noqa: N818 (the name says the fault)
     """Transaction ``txn`` (an index into the batch) is at fault for ``error``.

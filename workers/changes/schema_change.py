@@ -60,12 +60,21 @@ if TYPE_CHECKING:
 _TEXTS: Final = frozenset({25, 1043})
 """text and varchar: PostgreSQL changes one to the other without a look at the values."""
 
+_GENERATED: Final = "The configuration of the table has generated columns."
 _PROMOTED: Final = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 """int2 → int4, int2 → int8, int4 → int8, float4 → float8: rewritten, with equal values."""
 
 
 class CannotFollow(Exception):  # noqa: N818 - the caller turns the reason into an error
-    """The change, or its meaning for the rows in the lake, is not certain; the reason says why."""
+    """The change, or its meaning for the rows in the lake, is not certain; the reason says why.
+
+    A new copy of the table helps, unless it is not ``copies``: then the configuration, or a column
+    that only the lake has, is in the way.
+    """
+
+    def __init__(self, reason: str, *, copies: bool = True) -> None:
+        super().__init__(reason)
+        self.copies = copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +110,11 @@ def first_look(
     lake: Sequence[LakeColumn],
     options: TableOptions,
     epoch: str,
+    kept: Mapping[int, int] | None = None,
 ) -> RememberedColumns | None:
     """What to remember of a table that is seen for the first time; None if it is not in line.
+
+    ``kept`` are lake columns from before a copy, of columns that the publisher has no more.
 
     The lake table must have every column of the message already. Every further column of the shape
     counts as known: whether it is a later one, or one that was not published, is not certain.
@@ -113,7 +125,9 @@ def first_look(
         return None
     columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
     natts = max(_highest(shape.columns), *shape.dropped, 0)
-    return RememberedColumns(epoch, shape.relid, natts, shape.files, columns, lists=shape.lists)
+    return RememberedColumns(
+        epoch, shape.relid, natts, shape.files, columns, kept or {}, shape.lists
+    )
 
 
 def decide(
@@ -252,7 +266,9 @@ class _Change:
         taken = next((id for id, each in self._names.items() if each == name), None)
         if taken is not None and taken not in self._kept.values():
             if self._types[taken] != type:
-                raise CannotFollow(f'The lake table has a column "{name}" of another type.')
+                raise CannotFollow(
+                    f'The lake table has a column "{name}" of another type.', copies=False
+                )
         else:
             self._check_old_rows(column)
             self._make_room(name)
@@ -305,9 +321,11 @@ class _Change:
         """A column that the configuration names stays as the configuration says."""
         options = self._options
         if name in dict(options.columns) or any(name in key for key in options.keys):
-            raise CannotFollow(f'The configuration of the table names column "{name}".')
+            raise CannotFollow(
+                f'The configuration of the table names column "{name}".', copies=False
+            )
         if options.generated:
-            raise CannotFollow("The configuration of the table has generated columns.")
+            raise CannotFollow(_GENERATED, copies=False)
 
     def _rename(self, field_id: int, name: str) -> None:
         if self._names.get(field_id) == name:
@@ -326,12 +344,13 @@ class _Change:
             return
         attnum = next((each for each, id in self._kept.items() if id == taken), None)
         if attnum is not None:
-            other = f"{name}_dropped_{attnum}"
+            other = f"{name}_dropped_{abs(attnum)}"
             self._changes.append(RenameColumn(taken, other))
             self._names[taken] = other
         elif taken not in {each.field_id for each in self._before.columns}:
             raise CannotFollow(
-                f'The lake table has a column "{name}" that is not the publisher\'s.'
+                f'The lake table has a column "{name}" that is not the publisher\'s.',
+                copies=False,
             )
 
     def _retype(self, was: RememberedColumn, now: ShapeColumn) -> None:
@@ -340,17 +359,19 @@ class _Change:
         promoted = (was.base, base) in _PROMOTED
         alike = was.base == base or {was.base, base} <= _TEXTS
         if not promoted and not (alike and self._same_files):
+            replaces = found != wanted and not is_wider(wanted, found)
             raise CannotFollow(
                 f'The type of column "{now.name}" was changed: the values in the rows that are '
-                "there are not known."
+                "there are not known.",
+                copies=not (replaces and (self._options.generated or self._options.defaults)),
             )
         if found != wanted:
+            if self._options.generated:
+                raise CannotFollow(_GENERATED, copies=False)
             if not is_wider(wanted, found):
                 raise CannotFollow(
                     f'The lake column of column "{now.name}" cannot hold the values of the new '
                     "type."
                 )
-            if self._options.generated:
-                raise CannotFollow("The configuration of the table has generated columns.")
             self._changes.append(WidenColumn(was.field_id, wanted))
         self._happened(ColumnChangeKind.RETYPE, f'type of column "{now.name}" changed')

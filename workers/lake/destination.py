@@ -215,6 +215,14 @@ class Destination(Protocol):
         Returns the new snapshot of ``main``, or None if the answer did not name the snapshot.
         """
 
+    def publish_with(
+        self, ident: LakeIdent, branch: str, stamp: Stamp, changes: Sequence[ColumnChange]
+    ) -> None:
+        """``publish``, and change columns in the same commit (``changes_columns``).
+
+        No reader sees the old rows with the new columns, or the other way round.
+        """
+
     def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:
         """Put all commits to the tables onto the disk, with every file that the commits rest on.
 

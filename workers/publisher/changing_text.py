@@ -86,6 +86,17 @@ class TextTypes:
         numbers = {name: number for name, number in self.numbers.items() if name in names}
         return TextTypes(columns, {oid: self.types[oid] for oid in needed}, numbers)
 
+    def without_names(self) -> TextTypes:
+        """The types without those whose values are names of objects.
+
+        Only the rows know which objects they name.
+        """
+        columns = {
+            name: tuple(oid for oid in oids if self.types[oid].kind != NAME)
+            for name, oids in self.columns.items()
+        }
+        return TextTypes(columns, self.types, self.numbers)
+
     def as_json(self) -> str:
         """The text that the catalog stores; ``from_json`` is the inverse."""
         types = {oid: [each.kind, each.name, each.parts] for oid, each in self.types.items()}

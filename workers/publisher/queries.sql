@@ -288,6 +288,33 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = :relid AND a.attnum > 0
 ORDER BY a.attnum
 
+-- The bytes of a relation and its partitions with TOAST and without indexes. The first form takes a
+-- lock on each table; the second one has the sizes of the last VACUUM or ANALYZE.
+-- name: table_size
+WITH RECURSIVE tree (oid) AS (
+    SELECT :relid::pg_catalog.oid
+    UNION ALL
+    SELECT h.inhrelid
+    FROM pg_catalog.pg_inherits h
+    JOIN tree ON h.inhparent = tree.oid
+    JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid AND l.relispartition)
+SELECT coalesce(pg_catalog.sum(pg_catalog.pg_table_size(oid)), 0)::pg_catalog.int8 FROM tree
+
+-- name: table_pages
+WITH RECURSIVE tree (oid) AS (
+    SELECT :relid::pg_catalog.oid
+    UNION ALL
+    SELECT h.inhrelid
+    FROM pg_catalog.pg_inherits h
+    JOIN tree ON h.inhparent = tree.oid
+    JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid AND l.relispartition)
+SELECT coalesce(pg_catalog.sum(
+    f.relpages::pg_catalog.int8
+        * pg_catalog.current_setting('block_size')::pg_catalog.int8), 0)::pg_catalog.int8
+FROM tree
+JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+JOIN pg_catalog.pg_class f ON f.oid IN (c.oid, c.reltoastrelid)
+
 -- name: lists_10
 ''
 

@@ -18,7 +18,7 @@ from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import PublishedTable, TableName, fetch_fingerprints
 from workers.publisher.remote_table import fetch_delimiters, fetch_relids
 from workers.publisher.replica_identity import Identities, fetch_identities
-from workers.publisher.table_shape import TableShape, fetch_shape
+from workers.publisher.table_shape import TableShape, fetch_shape, fetch_size
 
 _LOCK_TIMEOUT: Final = (
     f"SELECT pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', false)"
@@ -114,5 +114,19 @@ def ask_shape(
     conn = connect_beside(sub, streaming, interrupted)
     try:
         return fetch_shape(conn, relid, sub.subpublications)
+    finally:
+        conn.close()
+
+
+def ask_size(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    relid: int,
+) -> int:
+    """Ask for the bytes of a table; the query waits a moment for a lock at most."""
+    conn = connect_beside(sub, streaming, interrupted)
+    try:
+        return fetch_size(conn, relid)
     finally:
         conn.close()

@@ -6,7 +6,8 @@ The files tell whether rows were rewritten between two questions. An ADD COLUMN 
 default, for example, rewrites the table, and a later DROP DEFAULT leaves no other trace.
 
 Columns and files come from one statement, so both are as of one moment. The statement reads
-catalogs, and waits for no lock on a table.
+catalogs, and waits for no lock on a table. The size of a table, which is asked for before the table
+is copied again, waits for a moment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.namespace import quote_literal_list
+from config.limits import LOCK_WAIT_SECONDS
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query, to_number, to_text
 from workers.publisher.remote_table import ColumnType, fetch_types, resolve_type
@@ -89,3 +92,18 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
         {int(oid): int(file) for oid, file in files},
         rows[0][8] or "",
     )
+
+
+def fetch_size(conn: QueryConn, relid: int) -> int:
+    """The bytes of the rows of a relation and its partitions; 0 if the relation is gone.
+
+    While a table is locked exclusively, its statistics say how large it was.
+    """
+    conn.exec(f"SELECT pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', false)")
+    try:
+        rows = conn.exec(query("table_size", relid=str(relid)))
+    except ReplicationError as error:
+        if error.code != LOCK_NOT_AVAILABLE:
+            raise
+        rows = conn.exec(query("table_pages", relid=str(relid)))
+    return to_number(rows[0][0])

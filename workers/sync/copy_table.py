@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from catalog.changed_text import StoredTextTypes
-from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_checks import check_keys
+from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.columnar.binary.forms import compile_forms
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import BINARY, CSV, Nodes, read_copy
@@ -48,7 +48,9 @@ from workers.publisher.changing_text import TextTypes, fetch_text_types, may_cha
 from workers.publisher.connect import full_conninfo, join_conninfo, parse_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
+from workers.publisher.table_shape import fetch_shape
 from workers.sync.attempt_check import check_same_attempt
+from workers.sync.columns_of_copy import options_of, prepare_columns
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
@@ -68,14 +70,17 @@ def copy_table(
     dest: Destination,
     branch: str,
     origin_startpos: LSN,
-) -> tuple[SubscriptionRel, LakeTable]:
+) -> tuple[SubscriptionRel, LakeTable, ColumnsOfCopy]:
     """Create a missing lake table, copy the rows to ``branch``, end the transaction.
 
     ``conn`` is in a transaction with a snapshot that ends at ``origin_startpos``. Returns the
-    catalog row with the copy position (``floor``), and the state of the lake table.
+    catalog row with the copy position (``floor``), the state of the lake table, and the columns
+    that change when the copy is published.
     """
-    options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+    options = options_of(sub, rel)
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+    shape = fetch_shape(conn, remote.relid, sub.subpublications)
+    drops = options.on_dropped_column or process.settings.on_dropped_column
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
@@ -85,10 +90,13 @@ def copy_table(
     # The lock lets a single source of a shared table create the table.
     locks = TableLocks(process.data_dir if source else None)
     with locks.held([ident]):
+        plan = prepare_columns(sub, rel, remote, shape, dest, drops=drops == "drop")
+        options = plan.options(options)
         lake = prepare_lake_table(
             sub, rel, remote, options, dest, former_owners=process.store.former_owners()
         )
-    columns_of_copy = remember_columns(conn, sub, rel, remote, options, lake, dest)
+    kept = plan.kept or {}
+    columns_of_copy = remember_columns(shape, rel, remote, options, kept, lake, dest)
     rel = _store_beginning(
         process, conn, rel, remote, lake.snapshot_id, origin_startpos, columns_of_copy
     )
@@ -123,7 +131,7 @@ def copy_table(
     )
     never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
     held_nothing = rel.recopy or bool(source) or (empty and never_written and not options.adopt)
-    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake
+    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan
 
 
 def _store_beginning(

@@ -67,7 +67,8 @@ the transaction of ``s`` also lists the slot as leaked, until the slot is known 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from catalog.errcodes import ReplicationError, at_fault
@@ -77,6 +78,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import NOT_SUSPENDED, Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
+from workers.lake.column_changes import ColumnChange
 from workers.lake.sources import source_of
 from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
@@ -109,6 +111,7 @@ def store_finishedcopy(
     branch: str,
     origin_startpos: LSN,
     new_branch: Callable[[], str],
+    changes: Sequence[ColumnChange] = (),
 ) -> SubscriptionRel:
     """Write the position, fast-forward ``main``, store ``f``, in this order; return the new row."""
     store, dest, sub = context.store, context.dest, context.sub
@@ -116,7 +119,7 @@ def store_finishedcopy(
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
     dest.write(ident, branch, [], stamp)
     store_publication(context, rel, origin_startpos)
-    publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
+    publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch, changes)
     failpoints.reach("tablesync.copy_published")
     durable = dest.make_durable([ident])
     with store.transaction():
@@ -222,6 +225,7 @@ def store_syncdone(
     def store_s() -> None:
         store.set_rel_state(subid, relid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         store.update_rel(subid, relid, recopy=False, **NOT_SUSPENDED)
+        store.end_copy_of_change(subid, relid, time.time_ns() // 1000)
         store.origin_drop(origin_name(subid, relid))
         store.put_leaked_slot(_left(sub, rel))
 

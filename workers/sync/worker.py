@@ -40,6 +40,8 @@ transaction's changes of the table are applied if the commit record starts at 10
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Sequence
 from functools import partial
 
 from catalog.errcodes import at_fault, error_context
@@ -49,6 +51,8 @@ from catalog.pg_subscription import Subscription, SyncSlot, sync_slot_name, syst
 from catalog.pg_subscription_rel import NOT_SUSPENDED, Setter, SubRelState, SubscriptionRel
 from workers.apply.apply_batch import Applier
 from workers.apply.publisher_link import connected_publisher, table_checks
+from workers.changes.columns_of_copy import ColumnsOfCopy
+from workers.lake.column_changes import ColumnChange
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import LakeIdent, LakeTable, Stamp
@@ -64,6 +68,7 @@ from workers.sync import permanent_slot
 from workers.sync.attempt import begin_attempt
 from workers.sync.attempt_check import check_attempt_and_publisher, store_publication
 from workers.sync.catch_up import catch_up, wait_for_catchup
+from workers.sync.columns_of_copy import options_of, with_options
 from workers.sync.context import SyncContext
 from workers.sync.copy_table import copy_table
 from workers.sync.suspend import suspending
@@ -119,11 +124,13 @@ def _temporary(context: SyncContext, rel: SubscriptionRel) -> None:
         threads=1,
     )
     branch = writer.new_branch_name(_branch_prefix(sub, rel))
-    rel, lake, start = _copy(context, rel, branch)
+    rel, lake, start, columns = _copy(context, rel, branch)
+    writer.read_as(with_options(sub, rel, columns.options(options_of(sub, rel))))
     writer.adopt_branch(rel, lake, branch, start)
     caught_up = wait_for_catchup(process, sub, rel, start)
     applier = _applier(context, rel, writer, start)
-    done = partial(_store_syncdone, context, applier, rel, branch)
+    changes = columns.at_publication(lake.columns)
+    done = partial(_store_syncdone, context, applier, rel, branch, changes)
     catch_up(context, applier, caught_up, rel, lambda _: None, done)
 
 
@@ -144,8 +151,9 @@ def _permanent(context: SyncContext, rel: SubscriptionRel, start: LSN | None) ->
     if start is None:
         new_branch = partial(writer.new_branch_name, _branch_prefix(sub, rel))
         branch = new_branch()
-        rel, _, start = _copy(context, rel, branch)
-        rel = permanent_slot.store_finishedcopy(context, rel, branch, start, new_branch)
+        rel, lake, start, columns = _copy(context, rel, branch)
+        changes = columns.at_publication(lake.columns)
+        rel = permanent_slot.store_finishedcopy(context, rel, branch, start, new_branch, changes)
     caught_up = wait_for_catchup(process, sub, rel, start)
     applier = _applier(context, rel, writer, start, publishes_each_batch=True)
     remember = partial(permanent_slot.remember_flush, context, rel)
@@ -165,8 +173,11 @@ def _branch_prefix(sub: Subscription, rel: SubscriptionRel) -> str:
 
 def _copy(
     context: SyncContext, rel: SubscriptionRel, branch: str
-) -> tuple[SubscriptionRel, LakeTable, LSN]:
-    """Do steps 1 to 3: return the table's row, the lake table, and the position of the copy."""
+) -> tuple[SubscriptionRel, LakeTable, LSN, ColumnsOfCopy]:
+    """Do steps 1 to 3: return the table's row, the lake table, the position of the copy, columns.
+
+    The last are the columns that change when the copy is published.
+    """
     process, conn, sub, slot = context.process, context.conn, context.sub, context.slot
     if context.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None:
         # Drop the slot before begin_attempt undoes the copy of the attempt before: without a slot,
@@ -188,10 +199,10 @@ def _copy(
     process.link.report(phase=None)
     failpoints.reach("tablesync.slot_created")
     with at_fault(rel):
-        rel, lake = copy_table(process, conn, sub, rel, context.dest, branch, start)
+        rel, lake, columns = copy_table(process, conn, sub, rel, context.dest, branch, start)
     failpoints.reach("tablesync.copied")
     check_own_server(conn, sub)  # a standby may have been promoted during the copy
-    return rel, lake, start
+    return rel, lake, start, columns
 
 
 def _applier(
@@ -216,7 +227,12 @@ def _applier(
 
 
 def _store_syncdone(
-    context: SyncContext, applier: Applier, rel: SubscriptionRel, branch: str, s_lsn: LSN
+    context: SyncContext,
+    applier: Applier,
+    rel: SubscriptionRel,
+    branch: str,
+    changes: Sequence[ColumnChange],
+    s_lsn: LSN,
 ) -> None:
     """Write the position, fast-forward ``main``, store ``s``, set ``s`` in memory (step 6)."""
     store, dest, sub = context.store, context.dest, applier.sub
@@ -227,7 +243,7 @@ def _store_syncdone(
     failpoints.reach("tablesync.caught_up")
     check_attempt_and_publisher(store, sub, rel)
     new_branch = partial(applier.writer.new_branch_name, _branch_prefix(sub, rel))
-    publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch)
+    publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch, changes)
     failpoints.reach("tablesync.published")
     durable = dest.make_durable([ident])
     with store.transaction():
@@ -240,6 +256,7 @@ def _store_syncdone(
         store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, s_lsn, Setter.TABLESYNC)
         done = {"lake_lsn": s_lsn, "copied": copied, "recopy": False, **NOT_SUSPENDED}
         store.update_rel(rel.srsubid, rel.srrelid, **done)
+        store.end_copy_of_change(rel.srsubid, rel.srrelid, time.time_ns() // 1000)
     failpoints.reach("tablesync.syncdone_stored")
     _after_syncdone(context, rel, s_lsn)
 

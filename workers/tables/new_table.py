@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from catalog.errcodes import DuplicateTable
 from catalog.pg_lsn import InvalidXLogRecPtr
@@ -16,16 +15,12 @@ from workers.changes.column_checks import (
     check_generated,
     check_names,
 )
-from workers.lake.column_changes import AddColumn, ColumnChange, WidenColumn, is_wider
 from workers.lake.destination import Destination
 from workers.lake.sources import check_source_column, owner_of, source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
 from workers.lake.typemap import lake_type
 from workers.publisher.remote_table import RemoteTable
 from workers.tables.position import stamp_at
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def lake_columns(
@@ -91,29 +86,6 @@ def prepare_lake_table(
         lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
     as_text = options.on_unrepresentable == "text"
     types = {names[each.name]: lake_type(each.type, as_text=as_text) for each in remote.columns}
-    if rel.recopy and not stamp.source:
-        lake = _with_present_columns(lake, types, dest)
     check_columns(needed, lake, options.generated, types)
     check_delimiters(((names[column.name], column.type) for column in remote.columns), lake)
     return lake
-
-
-def _with_present_columns(
-    lake: LakeTable, types: Mapping[str, pa.DataType], dest: Destination
-) -> LakeTable:
-    """Add the columns that a lake table lacks, and widen others, for a copy of all rows again.
-
-    A first copy adds rows to a table of somebody else: the columns are left as they are.
-    """
-    present = {column.name: column for column in lake.columns}
-    changes: list[ColumnChange] = []
-    for name, type in types.items():
-        column = present.get(name)
-        if column is None:
-            changes.append(AddColumn(name, type))
-        elif column.field_id and is_wider(type, column.type):
-            changes.append(WidenColumn(column.field_id, type))
-    if not changes or not dest.changes_columns:
-        return lake
-    text = lake.publisher_columns
-    return dest.change_columns(lake.ident, changes, lambda _columns: text)

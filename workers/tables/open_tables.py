@@ -91,6 +91,10 @@ class OpenTables:
         """Remember an open table's new position or branch."""
         self._tables[table.rel.srrelid] = table
 
+    def read_as(self, sub: Subscription) -> None:
+        """Read the tables' options in ``sub`` from now on."""
+        self._sub = sub
+
     def options(self, rel: SubscriptionRel) -> TableOptions:
         """The table's options in the configuration."""
         return self._sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())

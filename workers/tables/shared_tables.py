@@ -13,12 +13,13 @@ with the process, and a killed worker never blocks the others.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, SerializationFailure
 from catalog.pg_subscription import Subscription
 from config.limits import SHARED_TABLE_ATTEMPTS
+from workers.lake.column_changes import ColumnChange
 from workers.lake.destination import Destination
 from workers.lake.segment import Segment
 from workers.lake.sources import branches_of
@@ -33,10 +34,16 @@ def publish_table_copy(
     branch: str,
     stamp: Stamp,
     new_branch: Callable[[], str],
+    changes: Sequence[ColumnChange] = (),
 ) -> None:
-    """Fast-forward ``main`` to the branch of a copy, whether the lake table is shared or not."""
+    """Fast-forward ``main`` to the branch of a copy, whether the lake table is shared or not.
+
+    The columns of a table that is not shared change in the same commit.
+    """
     if stamp.source:
         publish_shared_copy(dest, TableLocks(data_dir), ident, branch, stamp, new_branch)
+    elif changes:
+        dest.publish_with(ident, branch, stamp, changes)
     else:
         dest.publish(ident, branch, stamp)
 

@@ -106,6 +106,10 @@ class LakeWriter:
         """Fence every table a dead worker was publishing, so that positions can be read."""
         settle_in_flight(self._dest, self._store, self._sub, self._threads)
 
+    def read_as(self, sub: Subscription) -> None:
+        """Read the options of tables in ``sub`` from now on, and not in the catalog's row."""
+        self._tables.read_as(sub)
+
     # -- tables -------------------------------------------------------------------------------
 
     def new_branch_name(self, prefix: str = "") -> str:

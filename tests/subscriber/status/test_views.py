@@ -113,22 +113,6 @@ def test_pg_stat_subscription_stats(store: CatalogStore) -> None:
     assert row["stats_reset"] == datetime(2025, 11, 13, 2, 13, 20, 1, UTC)
 
 
-def test_schema_changes(store: CatalogStore) -> None:
-    sub, rel = subscribed(store)
-    said = ['column "a" added', 'column "b" dropped']
-    store.add_schema_change(sub.oid, rel.srrelid, 1_763_000_000_000_001, LSN(500), said)
-    (row,) = rows("schema_changes", store)
-    assert row == {
-        "subid": sub.oid,
-        "subname": "mysub",
-        "relid": rel.srrelid,
-        "relation": "public.a",
-        "changed_time": datetime(2025, 11, 13, 2, 13, 20, 1, UTC),
-        "lsn": LSN(500),
-        "description": 'column "a" added; column "b" dropped',
-    }
-
-
 def test_origins(store: CatalogStore) -> None:
     subscribed(store)
     assert rows("pg_replication_origin", store) == [{"roident": 1, "roname": "pg_16384"}]

@@ -13,6 +13,7 @@ from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
+from workers.apply.copy_again import CopyAgain
 from workers.apply.follow_schema import SchemaFollower
 from workers.lake.table import LakeIdent
 from workers.process import failpoints
@@ -38,6 +39,11 @@ class Publisher:
     def __init__(self) -> None:
         self.asked = 0
         self.shape = shape("id", "v")
+        self.bytes = 1000
+
+    def size(self, relid: int) -> int:
+        assert relid == 1
+        return self.bytes
 
     def ask(self, relid: int) -> TableShape | None:
         assert relid == 1
@@ -64,7 +70,8 @@ def worker(world: Subscribed, publisher: Publisher, **settings: Any) -> Applier:
     applier = world.worker()
     assert world.writer is not None
     given = Settings(**settings)
-    applier.schema = SchemaFollower(world.store, world.writer, publisher.ask, lambda: given)
+    copies = CopyAgain(world.store, publisher.size)
+    applier.schema = SchemaFollower(world.store, world.writer, publisher.ask, lambda: given, copies)
     return applier
 
 

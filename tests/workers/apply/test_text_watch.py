@@ -17,8 +17,9 @@ from config.monitor_limits import (
 )
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import relation
-from workers.apply.text_watch import TextWatch
+from workers.apply.text_watch import ChangedText, TextWatch, warn_of_text
 from workers.changes.relation_map import LogicalRepRelMap
+from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.publisher.changing_text import TextType, TextTypes
 
 STAGE = 16400
@@ -43,6 +44,7 @@ class Watched:
     now: float = 0.0
     fails: bool = False
     watch: TextWatch = field(init=False)
+    found: list[ChangedText] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name, relid in (("a", 1), ("b", 2)):
@@ -66,7 +68,9 @@ class Watched:
         """A turn of the loop after a time."""
         self.now += later
         rels = self.world.store.rels(self.world.sub.oid)
-        self.watch.turn(self.world.sub, rels, self.relmap)
+        self.found = self.watch.turn(self.world.sub, rels, self.relmap)
+        for each in self.found:
+            warn_of_text(self.world.sub, each.rel, each.row)
 
     def changes(self) -> list[tuple[str, ...]]:
         return [row.changes for row in self.world.store.changed_text()]
@@ -195,3 +199,24 @@ def test_a_publisher_that_does_not_answer_stops_nothing(
     watched.types[1] = stages("open")
     watched.turn()
     assert len(watched.changes()) == 1
+
+
+def test_columns_that_the_lake_has_followed_are_no_others(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two columns have swapped their names; the follower knows them by number."""
+    watched.types[2] = TextTypes(numbers={"id": 1, "v": 2, "w": 3})
+    watched.turn(ALL_TABLES_SECONDS)
+    rel = watched.world.rel("b")
+    columns = tuple(
+        RememberedColumn(n, name, 23, -1, 23, n) for n, name in ((1, "id"), (3, "v"), (2, "w"))
+    )
+    text = RememberedColumns(rel.epoch or "", 2, 3, {2: 5}, columns).as_text()
+    watched.world.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+    watched.types[2] = TextTypes(numbers={"id": 1, "v": 3, "w": 2})
+    watched.turn(ALL_TABLES_SECONDS)
+    assert warnings(caplog) == []
+    watched.types[2] = TextTypes(numbers={"id": 1, "v": 4, "w": 2})
+    watched.turn(ALL_TABLES_SECONDS)
+    assert len(warnings(caplog)) == 1
+    assert [each.copies for each in watched.found] == [True]

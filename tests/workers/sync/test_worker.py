@@ -34,7 +34,7 @@ def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> 
     process = WorkerProcess(
         Path(), rel.srsubid, rel.srrelid, 1, world.store, cast("Any", Link()), Settings()
     )
-    _store_syncdone(context(process, world, dest), applier, rel, BRANCH, S_LSN)
+    _store_syncdone(context(process, world, dest), applier, rel, BRANCH, (), S_LSN)
 
 
 def position(world: Subscribed) -> Stamp | None:

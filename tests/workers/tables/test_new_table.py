@@ -98,20 +98,6 @@ def test_a_column_that_joined_since_has_a_name_that_a_new_table_cannot_have(
     prepare_lake_table(world.sub, other, scalar, as_text, dest, former_owners=())
 
 
-def test_a_copy_in_the_place_of_another_adds_and_widens_columns(world: Subscribed) -> None:
-    dest, rel = MemoryDestination(world.lake), replace(subscribed(world, "a"), recopy=True)
-    big = ColumnType(20, -1, "pg_catalog", "int8", "b")
-    wide = remote(("id", big), ("v", big), ("w", INTEGER))
-    lake = prepare_lake_table(world.sub, rel, wide, TableOptions(), dest, former_owners=())
-    assert [(column.name, column.type) for column in lake.columns] == [
-        ("id", pa.int64()),
-        ("v", pa.int64()),
-        ("w", pa.int32()),
-    ]
-    again = prepare_lake_table(world.sub, rel, wide, TableOptions(), dest, former_owners=())
-    assert again.columns == lake.columns
-
-
 def test_a_list_is_refused_for_arrays_without_commas(world: Subscribed) -> None:
     """They cannot be told from arrays with commas: {1,2:3,4} would be a list of three."""
     shape = ColumnType(20000, -1, "public", "shape", "b", delimiter=":")

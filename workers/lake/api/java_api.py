@@ -93,12 +93,22 @@ class JavaApi:
         return lambda: operations.commit(base, moved)
 
     def replace_columns(
-        self, operations: Any, base: Any, schema: Mapping[str, Any], properties: Mapping[str, str]
+        self,
+        operations: Any,
+        base: Any,
+        schema: Mapping[str, Any],
+        properties: Mapping[str, str],
+        publishes: int | None = None,
     ) -> None:
-        """Commit another current schema and more properties, if the metadata is still ``base``."""
+        """Commit another current schema and more properties, if the metadata is still ``base``.
+
+        ``publishes`` is a snapshot that ``main`` is set to in the same commit.
+        """
         columns = self._schemas.fromJson(json.dumps(schema))
         last = max(int(base.lastColumnId()), int(columns.highestFieldId()))
         builder = self._table_metadata.buildFrom(base).setCurrentSchema(columns, last)
+        if publishes is not None:
+            builder = builder.setBranchSnapshot(publishes, MAIN)
         more = self._map()
         for key, value in properties.items():
             more.put(key, value)

@@ -44,7 +44,12 @@ from workers.lake.interfaces.table_api import (
     TableApi,
 )
 from workers.lake.metadata.changed_schema import changed_schema
-from workers.lake.metadata.snapshots import PUBLISHER_COLUMNS, History, history_of
+from workers.lake.metadata.snapshots import (
+    PUBLISHER_COLUMNS,
+    History,
+    history_of,
+    tip_to_publish,
+)
 from workers.lake.metadata.table_location import new_location
 from workers.lake.metadata.table_schema import (
     columns_of,
@@ -248,6 +253,32 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         # A closed session does not end a gateway call: so ask first whether a successor closed it.
         self._sessions.get().check_open()
         return repeated(lambda: self._fast_forward(ident, branch))
+
+    def fast_forward_with(
+        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+    ) -> int:
+        """``fast_forward``, and change columns in the same commit."""
+        self._sessions.get().check_open()
+        return repeated(lambda: self._fast_forward_with(ident, branch, changes))
+
+    def _fast_forward_with(
+        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+    ) -> int:
+        """Move ``main`` and change columns by a compare-and-set of the table's metadata.
+
+        After an answer that was lost ``main`` is at the branch already, with the changed columns.
+        """
+        with self._gateway.api(f'publishing to lake table "{ident}"') as api:
+            operations = api.load(ident).operations()
+            base = operations.current()
+            metadata = api.as_json(base)
+            tip = tip_to_publish(metadata, branch)
+            if tip is None:
+                raise changed_meanwhile(ident)
+            schema = changed_schema(metadata, changes)
+            if tip != metadata.get("current-snapshot-id") or schema != current_schema(metadata):
+                api.replace_columns(operations, base, schema, {}, publishes=tip)
+            return tip
 
     def _fast_forward(self, ident: LakeIdent, branch: str) -> int:
         with self._gateway.api(f'publishing to lake table "{ident}"') as api:

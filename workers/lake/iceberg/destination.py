@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from catalog.errcodes import DuplicateTable, ObjectInUse, ReplicationError, UndefinedTable
+from catalog.errcodes import DuplicateTable, ObjectInUse, UndefinedTable
 from config.limits import SEGMENT_COMMITS
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.session import LakeSession
@@ -41,12 +41,11 @@ from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.discard import discard_branches, discard_copied_snapshots
 from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
-from workers.lake.iceberg.failed_publish import raise_unless_published
+from workers.lake.iceberg.failed_publish import move_main
 from workers.lake.iceberg.known_columns import KnownColumns
 from workers.lake.iceberg.new_table import first_summary, is_unfinished
 from workers.lake.metadata.snapshots import FENCE, OWNER, lake_table
 from workers.lake.metadata.table_state import TableState
-from workers.lake.refusals import main_was_moved
 from workers.lake.segment import Generated, RowsOf, SourcePart
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
 from workers.lake.sql.find_rows import count_repeated
@@ -340,22 +339,23 @@ class IcebergDestination(Destination):
         overwrite_existing_rows(session, ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
-        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``.
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
+        return self._publish(ident, branch, stamp, self._tables.fast_forward)
 
-        Only the worker's generation writes to the branch, and a session with an unanswered call is
-        released before a new session is used. So the tip that ``write_branch`` left is not read
-        again. Raises 40001 if ``main`` or the branch was moved; no row of the batch is visible.
-        Returns the newest snapshot of ``main``, or None after a call without a clear answer.
-        """
-        if self._branch_positions.get((ident, branch)) != stamp:
-            found = self._tables.history(ident).tip_stamp(branch)
-            if found != stamp:
-                raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
-        try:
-            published = self._tables.fast_forward(ident, branch)
-        except ReplicationError as error:
-            raise_unless_published(self._tables, ident, branch, error, lambda: self.fence(ident))
-            published = None
+    def publish_with(
+        self, ident: LakeIdent, branch: str, stamp: Stamp, changes: Sequence[ColumnChange]
+    ) -> None:
+        """``publish`` with a change of columns; the files of branches are listed again."""
+        move = partial(self._tables.fast_forward_with, changes=changes)
+        self._publish(ident, branch, stamp, move)
+        self._forget(ident)
+
+    def _publish(
+        self, ident: LakeIdent, branch: str, stamp: Stamp, move: Callable[..., int | None]
+    ) -> int | None:
+        unread = None if self._branch_positions.get((ident, branch)) == stamp else stamp
+        fence = partial(self.fence, ident)
+        published = move_main(self._tables, ident, branch, unread, move, fence)
         self._durability.committed(ident, 1)
         return published
 
@@ -420,7 +420,7 @@ class IcebergDestination(Destination):
         return remove_orphans(session, ident, owner=owner, older_than=older_than, kept=kept)
 
     def idle_session(self) -> tuple[str, str] | None:
-        """Give the thread's session up for reuse; see ``Sessions``."""
+        """Give the thread's session up for reuse."""
         return self._sessions.release_for_reuse()
 
     def close(self) -> None:

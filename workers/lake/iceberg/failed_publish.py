@@ -19,9 +19,30 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.refusals import main_was_moved
-from workers.lake.table import MAIN, LakeIdent
+from workers.lake.table import MAIN, LakeIdent, Stamp
 
 _NOT_ANCESTOR: Final = "is not an ancestor"
+
+
+def move_main(
+    tables: TableApi,
+    ident: LakeIdent,
+    branch: str,
+    unread: Stamp | None,
+    move: Callable[[LakeIdent, str], int | None],
+    fence: Callable[[], object],
+) -> int | None:
+    """Move ``main`` to the branch by ``move``. None after a call without a clear answer.
+
+    ``unread`` is the position that the branch must have, if the caller does not know so.
+    """
+    if unread is not None and tables.history(ident).tip_stamp(branch) != unread:
+        raise main_was_moved(ident, "The branch's last snapshot is not this batch's.")
+    try:
+        return move(ident, branch)
+    except ReplicationError as error:
+        raise_unless_published(tables, ident, branch, error, fence)
+        return None
 
 
 def raise_unless_published(

@@ -144,6 +144,11 @@ class TableApi(Protocol):
         Late: behind a successor's fence ``main`` is no ancestor any more, and the call is refused.
         """
 
+    def fast_forward_with(
+        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+    ) -> int:
+        """``fast_forward``, and change columns in the same commit. Late: as ``fast_forward``."""
+
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table, also backwards. Only to undo a copy.
 

@@ -339,6 +339,14 @@ class MemoryDestination(Destination):
             table.once_on_main.add(tip)
             return tip
 
+    def publish_with(
+        self, ident: LakeIdent, branch: str, stamp: Stamp, changes: Sequence[ColumnChange]
+    ) -> None:
+        """``publish``, and change the columns of all snapshots."""
+        with self.lake.lock:
+            self.publish(ident, branch, stamp)
+            change_columns(self._get(ident), changes)
+
     def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:
         """Keep the tables as they are now over the lake's next ``power_cut``."""
         self._enter("make_durable")

@@ -209,6 +209,23 @@ def history_of(metadata: Mapping[str, Any]) -> History:
     )
 
 
+def tip_to_publish(metadata: Mapping[str, Any], branch: str) -> int | None:
+    """The snapshot that ``main`` moves to with the branch; None if ``main`` may not move.
+
+    ``main`` has to be an ancestor of the branch, which ``create_branch`` has given an age. A branch
+    that is published already leaves ``main`` where it is.
+    """
+    refs = metadata.get("refs", {})
+    tip, main = refs.get(branch), refs.get(MAIN)
+    if tip is None or main is None or "max-ref-age-ms" not in tip:
+        return None
+    history = history_of(metadata)
+    at, present = tip["snapshot-id"], main["snapshot-id"]
+    if any(each.snapshot_id == at for each in history.ancestors(MAIN)):
+        return int(present)
+    return int(at) if any(s.snapshot_id == present for s in history.ancestors(branch)) else None
+
+
 def _snapshot(found: Mapping[str, Any]) -> Snapshot:
     summary: Mapping[str, str] = found.get("summary", {})
     values = {key: summary.get(key) for key in READ_KEYS}

@@ -164,10 +164,7 @@ class SqlTableApi(TableApi):
     ) -> None:
         """0A000: Spark SQL does not tell the field ids of the columns."""
         del changes, remember
-        raise FeatureNotSupported(
-            f'the columns of lake table "{ident}" can be changed only by the embedded lake server',
-            hint="Change them with ALTER TABLE in pgsub sql.",
-        )
+        raise _fixed_columns(ident)
 
     # -- branches ---------------------------------------------------------------------------------
 
@@ -201,6 +198,13 @@ class SqlTableApi(TableApi):
         sql = call("fast_forward", ident, branch=MAIN, to=branch)
         answer = self._sessions.get().commit(sql, f'publishing to lake table "{ident}"')
         return None if answer is None else answer.column("updated_ref")[0].as_py()
+
+    def fast_forward_with(
+        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+    ) -> int:
+        """0A000, as ``change_columns``."""
+        del branch, changes
+        raise _fixed_columns(ident)
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table."""
@@ -285,3 +289,10 @@ class SqlTableApi(TableApi):
 
 def _moment(unix_time: float) -> str:
     return f"TIMESTAMP '{datetime.fromtimestamp(unix_time, UTC).isoformat(' ', 'microseconds')}'"
+
+
+def _fixed_columns(ident: LakeIdent) -> FeatureNotSupported:
+    return FeatureNotSupported(
+        f'the columns of lake table "{ident}" can be changed only by the embedded lake server',
+        hint="Change them with ALTER TABLE in pgsub sql.",
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from catalog.pg_lsn import LSN
@@ -10,6 +12,7 @@ from workers.lake.metadata.snapshots import (
     history_of_new_table,
     lake_table,
     stamp_properties,
+    tip_to_publish,
     written_by_others,
 )
 from workers.lake.table import LakeIdent, Stamp
@@ -77,3 +80,33 @@ def test_a_new_table_has_one_snapshot_of_an_unknown_time() -> None:
     assert table.owner == "me"
     assert list(table.snapshots) == []
     assert not table.written_by_others
+
+
+def refs(main: int, branch: int | None, *, aged: bool = True) -> dict[str, Any]:
+    """Metadata with snapshots 1 ← 2 ← 3 and 1 ← 4."""
+    parents = {1: None, 2: 1, 3: 2, 4: 1}
+    snapshots = [
+        {"snapshot-id": n, "timestamp-ms": n, "summary": {"operation": "append"}}
+        | ({} if parent is None else {"parent-snapshot-id": parent})
+        for n, parent in parents.items()
+    ]
+    found: dict[str, Any] = {"main": {"snapshot-id": main, "type": "branch"}}
+    if branch is not None:
+        age = {"max-ref-age-ms": 9} if aged else {}
+        found["b"] = {"snapshot-id": branch, "type": "branch", **age}
+    return {"snapshots": snapshots, "refs": found}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "published"),
+    [
+        (refs(1, 3), 3),
+        (refs(3, 3), 3),
+        (refs(3, 2), 3),  # published already, and main has moved on
+        (refs(4, 3), None),
+        (refs(1, None), None),
+        (refs(1, 3, aged=False), None),
+    ],
+)
+def test_main_moves_forward_only(metadata: dict[str, Any], published: int | None) -> None:
+    assert tip_to_publish(metadata, "b") == published

@@ -1,0 +1,129 @@
+"""The lake columns of a copy: before it, during it, and in the commit that publishes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from catalog.errcodes import FeatureNotSupported
+from catalog.pg_subscription import TableOptions
+from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
+from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
+from workers.lake.column_changes import AddColumn, DropColumn, RenameColumn, WidenColumn
+from workers.lake.table import LakeColumn
+
+INT, LONG, TEXT = pa.int32(), pa.int64(), pa.string()
+TYPES: dict[int, pa.DataType] = {23: INT, 20: LONG, 25: TEXT}
+LAKE = (
+    LakeColumn("id", INT, field_id=1),
+    LakeColumn("v", INT, field_id=2),
+    LakeColumn("w", INT, field_id=3),
+)
+MEMORY = RememberedColumns(
+    "epoch",
+    1,
+    3,
+    {1: 5},
+    tuple(RememberedColumn(n, name, 23, -1, 23, n) for n, name in ((1, "id"), (2, "v"), (3, "w"))),
+)
+
+
+def column(attnum: int, name: str, typid: int = 23) -> PublishedColumn:
+    return PublishedColumn(attnum, name, typid, -1, TYPES[typid])
+
+
+def plan(
+    *published: PublishedColumn,
+    relid: int = 1,
+    lake: tuple[LakeColumn, ...] = LAKE,
+    memory: RememberedColumns | None = MEMORY,
+    options: TableOptions | None = None,
+    dropped: tuple[int, ...] = (),
+) -> ColumnsOfCopy:
+    return plan_columns(published, relid, lake, memory, options or TableOptions(), dropped=dropped)
+
+
+def test_columns_as_before_change_nothing() -> None:
+    found = plan(column(1, "id"), column(2, "v"), column(3, "w"))
+    assert (found.now, found.at_publication(LAKE)) == ((), ())
+    assert found.options(TableOptions()) == TableOptions()
+
+
+def test_another_type_another_name_and_a_wider_one() -> None:
+    found = plan(column(1, "id", 20), column(2, "v", 25), column(3, "x"))
+    assert set(found.now) == {WidenColumn(1, LONG), AddColumn("v__next", TEXT)}
+    assert dict(found.options(TableOptions()).columns) == {"id": "id", "v": "v__next", "x": "w"}
+    lake = (*LAKE, LakeColumn("v__next", TEXT, field_id=4))
+    assert found.at_publication(lake) == (
+        DropColumn(2),
+        RenameColumn(3, "x"),
+        RenameColumn(4, "v"),
+    )
+
+
+def test_the_next_attempt_has_the_same_second_step() -> None:
+    first = plan(column(1, "id"), column(2, "v", 25), column(3, "w"))
+    lake = (*LAKE, LakeColumn("v__next", TEXT, field_id=4))
+    columns = (
+        MEMORY.columns[0],
+        RememberedColumn(2, "v", 25, -1, 25, 4),
+        MEMORY.columns[2],
+    )
+    memory = replace(MEMORY, columns=columns, kept=first.kept or {})
+    again = plan(column(1, "id"), column(2, "v", 25), column(3, "w"), lake=lake, memory=memory)
+    assert again.now == ()
+    assert again.at_publication(lake) == first.at_publication(lake)
+    back = plan(column(1, "id"), column(2, "v", 20), column(3, "w"), lake=lake, memory=memory)
+    assert back.now == (DropColumn(4), AddColumn("v__next", LONG))
+
+
+def test_a_dropped_and_added_column_is_another_one() -> None:
+    found = plan(column(1, "id"), column(2, "v"), column(4, "w"))
+    assert found.now == (AddColumn("w__next", INT),)
+    assert DropColumn(3) in found.at_publication(LAKE)
+
+
+@pytest.mark.parametrize("dropped", [(), (3,)])
+def test_a_dropped_column_is_kept_or_dropped(dropped: tuple[int, ...]) -> None:
+    found = plan(column(1, "id"), column(2, "v"), dropped=dropped)
+    assert found.at_publication(LAKE) == tuple(map(DropColumn, dropped))
+    assert found.kept == ({-3: 3} if dropped else {3: 3})
+
+
+def test_two_columns_swap_their_names() -> None:
+    found = plan(column(1, "id"), column(2, "w"), column(3, "v"))
+    assert found.now == ()
+    assert found.at_publication(LAKE) == (RenameColumn(2, "w"), RenameColumn(3, "v"))
+
+
+def test_the_numbers_of_another_table_say_nothing() -> None:
+    found = plan(column(1, "w"), column(2, "id"), column(3, "new"), relid=9)
+    assert found.now == (AddColumn("new", INT),)
+    assert found.at_publication(LAKE) == ()
+    assert found.kept == {-2: 2}
+
+
+def test_a_column_that_only_the_lake_has_stays() -> None:
+    lake = (*LAKE, LakeColumn("note", TEXT, field_id=9))
+    found = plan(column(1, "id"), column(2, "v"), column(3, "w"), lake=lake)
+    assert found.at_publication(lake) == ()
+
+
+def test_a_type_that_the_user_chose_stays() -> None:
+    lake = (LAKE[0], LakeColumn("v", TEXT, field_id=2), LAKE[2])
+    found = plan(column(1, "id"), column(2, "v"), column(3, "w"), lake=lake)
+    assert (found.now, found.at_publication(lake)) == ((), ())
+
+
+def test_without_memory_columns_are_added_and_widened() -> None:
+    found = plan(column(1, "id", 20), column(2, "v"), column(4, "new"), memory=None)
+    assert found.now == (WidenColumn(1, LONG), AddColumn("new", INT))
+    assert found.at_publication(LAKE) == ()
+
+
+def test_columns_that_the_lake_computes_do_not_survive_another_type() -> None:
+    computed = TableOptions(generated=(("twice", "v * 2"),))
+    with pytest.raises(FeatureNotSupported, match='lake column "v" cannot be replaced'):
+        plan(column(1, "id"), column(2, "v", 25), column(3, "w"), options=computed)

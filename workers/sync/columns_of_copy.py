@@ -1,0 +1,71 @@
+"""Prepare the columns of a lake table for a copy that replaces all rows.
+
+``workers.changes.columns_of_copy`` plans. The first step is made here, before the copy, and the
+second one in the commit that publishes the copy. A first copy adds rows to a table of somebody
+else, and a shared table has rows of others: their columns are left as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
+from workers.changes.remembered_columns import from_text
+from workers.lake.destination import Destination
+from workers.lake.sources import owner_of
+from workers.lake.table import LakeIdent
+from workers.lake.typemap import lake_type
+from workers.publisher.remote_table import RemoteTable
+from workers.publisher.table_shape import TableShape
+
+
+def prepare_columns(
+    sub: Subscription,
+    rel: SubscriptionRel,
+    remote: RemoteTable,
+    shape: TableShape | None,
+    dest: Destination,
+    *,
+    drops: bool,
+) -> ColumnsOfCopy:
+    """Plan the columns of a copy, and make the first step."""
+    ident, options = LakeIdent(rel.lake_schema, rel.lake_table), options_of(sub, rel)
+    if not rel.recopy or options.shared or not dest.changes_columns:
+        return ColumnsOfCopy()
+    lake = dest.table(ident)
+    if lake is None or lake.owner != owner_of(sub, rel):
+        return ColumnsOfCopy()
+    as_text = options.on_unrepresentable == "text"
+    plan = plan_columns(
+        [
+            PublishedColumn(
+                each.attnum,
+                each.name,
+                each.atttypid,
+                each.atttypmod,
+                lake_type(each.type, as_text=as_text),
+            )
+            for each in remote.columns
+        ],
+        remote.relid,
+        lake.columns,
+        from_text(lake.publisher_columns) if lake.publisher_columns else None,
+        options,
+        dropped=shape.dropped if drops and shape is not None else (),
+    )
+    if plan.now:
+        dest.change_columns(ident, plan.now, lambda _columns: lake.publisher_columns)
+    return plan
+
+
+def options_of(sub: Subscription, rel: SubscriptionRel) -> TableOptions:
+    """The configuration of a table."""
+    return sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+
+
+def with_options(sub: Subscription, rel: SubscriptionRel, options: TableOptions) -> Subscription:
+    """The subscription with another configuration of a table."""
+    return replace(sub, tables={**sub.tables, qualified_name(rel.nspname, rel.relname): options})
