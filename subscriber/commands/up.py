@@ -7,6 +7,7 @@ subscription without an entry in the file stays, with a warning: ``up`` never dr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +36,11 @@ from subscriber.commands.table_mapping import (
     privilege_findings,
     published_findings,
 )
+from subscriber.launcher.fork_server import call_forked
 from subscriber.launcher.launcher import ApplyLauncherMain
 from subscriber.launcher.passfile import temporary_passfile
 from subscriber.messages import warning
+from workers.process import log as server_log
 
 
 def up(data_dir: Path, file: Path, *, console: bool = True) -> int:
@@ -48,8 +51,9 @@ def up(data_dir: Path, file: Path, *, console: bool = True) -> int:
     config = load(file)
     preflight(data_dir, config)
 
-    def apply_file(lake_url: str) -> None:
-        _apply_file(data_dir, load(file), lake_url)
+    def apply_file(lake_url: str, held: Sequence[int]) -> None:
+        words = [str(data_dir.resolve()), str(file.resolve()), lake_url, "console" * console]
+        call_forked(_configure, *words, pass_fds=held)
 
     return ApplyLauncherMain(data_dir, config=config, apply_file=apply_file, console=console)
 
@@ -85,8 +89,14 @@ def _ask_publisher(
                 raise_first(list(privilege_findings(conn, mapped)))
 
 
+def _configure(data_dir: str, file: str, lake_url: str, console: str) -> None:
+    """Apply the file in a process of its own, under the launcher's name in the log."""
+    server_log.setup("launcher", Path(data_dir), console=bool(console))
+    _apply_file(Path(data_dir), load(Path(file)), lake_url)
+
+
 def _apply_file(data_dir: Path, config: Config, lake_url: str) -> None:
-    """Create or bring in line every subscription; runs in a thread of the launcher."""
+    """Create or bring in line every subscription."""
     store = CatalogStore.open(data_dir)
     try:
         store.put_settings(config.stored())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from catalog.errcodes import InternalError, ReplicationError
 from catalog.store_sqlite import CatalogStore
@@ -19,8 +19,9 @@ from workers.process import log as server_log
 
 log = logging.getLogger(__name__)
 
-ApplyFile = Callable[[str], None]
-"""Brings the catalog in line with the configuration file; the argument is the lake's URL."""
+ApplyFile = Callable[[str, Sequence[int]], None]
+"""Brings the catalog in line with the configuration file, the lake's URL given. The descriptors are
+those of the lock: a process that the call starts holds them open."""
 
 
 class SettingsInForce:
@@ -58,7 +59,7 @@ class ConfigurationFile:
 
     def __init__(
         self,
-        apply: ApplyFile,
+        apply: Callable[[str], None],
         post: Callable[[Callable[[], None]], None],
         on_applied: Callable[[ReplicationError | None], None],
     ) -> None:

@@ -15,6 +15,7 @@ import os
 import selectors
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,7 +154,7 @@ class Launcher:
             self._lake_watch,
             service_manager=self._service_manager,
             start_time=self._start_time,
-            apply_file=self._apply_file,
+            apply_file=self._apply_file and partial(self._apply, self._apply_file, lock),
             on_running=self._on_running,
         )
         self._socket = make_socket_path(self.data_dir)
@@ -165,6 +166,9 @@ class Launcher:
         self._lake.begin()
         self._listener = _open_listener(configuration.settings, self.data_dir)
         log.info("action=start launcher started; data directory %s", self.data_dir)
+
+    def _apply(self, apply_file: ApplyFile, lock: DataDirectoryLock, lake_url: str) -> None:
+        apply_file(lake_url, [lock.fd])
 
     def _sweep_passfiles(self) -> None:
         used = {sub.passfile for sub in self._store.subscriptions()}

@@ -34,7 +34,7 @@ from contextlib import suppress
 from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
 from config.limits import CATALOG_POLL_SECONDS
-from subscriber.launcher.configuration import ApplyFile, ConfigurationFile, SettingsInForce
+from subscriber.launcher.configuration import ConfigurationFile, SettingsInForce
 from subscriber.launcher.lake_budget import Health, Urgency, excess_of
 from subscriber.launcher.lake_errors import LakeErrors
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
@@ -67,7 +67,7 @@ class LauncherLoop:
         *,
         service_manager: ServiceManager,
         start_time: int,
-        apply_file: ApplyFile | None,
+        apply_file: Callable[[str], None] | None,
         on_running: Callable[[], None] | None,
     ) -> None:
         self.phase = "starting"

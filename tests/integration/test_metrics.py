@@ -106,6 +106,7 @@ def test_figures_health_and_a_prometheus_server(monitored: Monitored, tmp_path: 
     _compare_with_iceberg(monitored, found)
     _counters_survive_a_killed_worker(monitored)
     _look_for_secrets(monitored)
+    _the_launcher_is_small(monitored)
     assert promtool("check", "metrics", stdin=monitored.get("/metrics")[1].encode()) == ""
     _scrape(monitored, tmp_path)
     _health(monitored)
@@ -179,6 +180,13 @@ def _counters_survive_a_killed_worker(monitored: Monitored) -> None:
     assert found["pgsub_rows_applied_total insert"] == 11
     assert found["pgsub_worker_restarts_total apply"] == 1
     assert found["pgsub_received_bytes_total"] > before["pgsub_received_bytes_total"]
+
+
+def _the_launcher_is_small(monitored: Monitored) -> None:
+    """CREATE needs Arrow and Spark's client, 100 MB of them: in another process."""
+    mapped = Path(f"/proc/{monitored.pgsub.launcher.pid}/maps").read_text()
+    assert "python" in mapped
+    assert not [name for name in ("pyarrow", "numba", "pandas", "grpc") if name in mapped]
 
 
 def _look_for_secrets(monitored: Monitored) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -83,7 +84,8 @@ def main() -> int:
     applied = data_dir / "applied"
     real_workers = bool(options.get("real_workers"))
 
-    def apply_file(url: str) -> None:
+    def apply_file(url: str, held: Sequence[int]) -> None:
+        os.fstat(*held)
         if options.get("bad_file"):
             raise ObjectNotInPrerequisiteState("the file is wrong", detail="Seen by apply_file.")
         with applied.open("a") as out:

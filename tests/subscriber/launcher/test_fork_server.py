@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from catalog.errcodes import DuplicateTable, ReplicationError
+from subscriber.launcher.fork_server import call_forked
 from tests.subscriber.launcher_family import Family
 from workers.process.launcher_client import query_launcher
 
@@ -46,6 +49,44 @@ def test_the_launcher_answers_while_the_fork_server_loads(family: Family) -> Non
     family.store.update_subscription(subid, subenabled=False)
     launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(40) == 0
+
+
+def _say(folder: str, word: str) -> None:
+    print(word, os.getppid(), file=sys.stderr)
+    Path(folder, "pid").write_text(str(os.getpid()))
+
+
+def _refuse(detail: str) -> None:
+    error = DuplicateTable("there already", detail=detail, hint="Map it elsewhere.")
+    error.context.append("in the other process")
+    raise error
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _break() -> None:
+    raise KeyError("planted-s3cret")
+
+
+def test_a_call_in_a_forked_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its words, its error, and an end without a word come back; the process is gone then."""
+    call_forked(_say, str(tmp_path), "heard", pass_fds=[])
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    said = capfd.readouterr().err
+    assert said.startswith("heard ")
+    assert f"heard {os.getpid()}" not in said
+    with pytest.raises(ReplicationError, match="there already") as caught:
+        call_forked(_refuse, "public.a", pass_fds=[0])
+    error = caught.value
+    assert (error.code, error.detail, error.hint) == ("42P07", "public.a", "Map it elsewhere.")
+    assert error.context == ["in the other process"]
+    with pytest.raises(ReplicationError, match="without an answer"):
+        call_forked(_die, pass_fds=[])
+    with pytest.raises(ReplicationError) as broken:
+        call_forked(_break, pass_fds=[])
+    assert "planted" not in broken.value.report()
 
 
 @pytest.mark.crash
