@@ -71,7 +71,7 @@ class TableOptions:
     ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
     ``columns`` maps published columns to lake columns with another name. ``keys`` has the
     publisher's names, ``defaults`` and ``generated`` have the lake's. ``on_error`` None means the
-    setting ``default_on_error``; ``on_schema_change`` and ``on_dropped_column`` None mean the
+    setting ``default_on_error``; the other words that begin with ``on_`` and are None mean the
     settings of the same names.
     """
 
@@ -87,6 +87,7 @@ class TableOptions:
     on_error: str | None = None  # stop | suspend
     on_schema_change: str | None = None  # follow | stop | suspend
     on_dropped_column: str | None = None  # keep | drop
+    on_added_default: str | None = None  # fill | null
 
     def lake_column(self, published: str) -> str:
         """The lake column of a published column."""

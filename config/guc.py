@@ -205,6 +205,11 @@ class Settings(BaseModel):
         description="a column that the publisher dropped: the lake keeps it, NULL in new rows, or "
         "drops it too",
     )
+    on_added_default: Literal["fill", "null"] = Field(
+        "fill",
+        description="a column is added with a default: rows from before get the value that the "
+        "publisher shows, by a new copy of the table, or stay NULL",
+    )
     auto_recopy_max_bytes: Memory = Field(
         10 * 2**30,
         description="a table up to this size on the publisher is copied again by itself if a "

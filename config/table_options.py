@@ -61,6 +61,9 @@ class TableModel(BaseModel):
     on_dropped_column: Literal["keep", "drop"] | None = Field(
         None, description="a dropped column; default: the setting on_dropped_column"
     )
+    on_added_default: Literal["fill", "null"] | None = Field(
+        None, description="a column added with a default; default: the setting on_added_default"
+    )
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
     )
@@ -80,9 +83,10 @@ class TableModel(BaseModel):
     @classmethod
     def _plain(cls, data: Any) -> Any:
         """YAML reads ``on_unrepresentable: null`` as no value, but the user means the word."""
-        if isinstance(data, Mapping) and data.get("on_unrepresentable", "") is None:
-            return {**data, "on_unrepresentable": "null"}
-        return data
+        if not isinstance(data, Mapping):
+            return data
+        words = ("on_unrepresentable", "on_added_default")
+        return {**data, **{word: "null" for word in words if data.get(word, "") is None}}
 
     def options(self) -> TableOptions:
         """The entry for the catalog; 42602 for a ``to`` other than ``schema.table``."""
@@ -118,6 +122,7 @@ class TableModel(BaseModel):
             on_error=self.on_error,
             on_schema_change=self.on_schema_change,
             on_dropped_column=self.on_dropped_column,
+            on_added_default=self.on_added_default,
         )
 
 

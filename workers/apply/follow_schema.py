@@ -204,7 +204,8 @@ class SchemaFollower:
         if shape is None:
             raise CannotFollow("The publisher has dropped the table since.")
         drops = (options.on_dropped_column or self.settings().on_dropped_column) == "drop"
-        return decide(before, shape, relation, lake.columns, options, drops=drops)
+        nulls = (options.on_added_default or self.settings().on_added_default) == "null"
+        return decide(before, shape, relation, lake.columns, options, drops=drops, nulls=nulls)
 
     def _carry_out(
         self, rel: SubscriptionRel, table: OpenTable, decision: Decision, lsn: LSN

@@ -138,10 +138,12 @@ def decide(
     options: TableOptions,
     *,
     drops: bool = False,
+    nulls: bool = False,
 ) -> Decision:
     """Decide how the lake table follows a message; raises ``CannotFollow``.
 
-    ``drops`` says that a dropped column leaves the lake table (``on_dropped_column: drop``).
+    ``drops`` says that a dropped column leaves the lake table (``on_dropped_column: drop``),
+    ``nulls`` that rows from before an added default stay NULL (``on_added_default: null``).
     """
     found = _find(relation, shape)
     if found is None:
@@ -152,7 +154,7 @@ def decide(
     last = max(before.natts, _highest(found))
     if any(before.natts < attnum <= last for attnum in shape.dropped):
         raise CannotFollow("A column was added and dropped again meanwhile.")
-    change = _Change(before, shape, lake, options, drops)
+    change = _Change(before, shape, lake, options, drops, nulls)
     known = {each.attnum: each for each in before.columns}
     new = [each for each in found if each.attnum not in known]
     gone = [each for each in before.columns if each.attnum not in {f.attnum for f in found}]
@@ -205,11 +207,13 @@ class _Change:
         lake: Sequence[LakeColumn],
         options: TableOptions,
         drops: bool,
+        nulls: bool,
     ) -> None:
         self._before = before
         self._shape = shape
         self._options = options
         self._drops = drops
+        self._nulls = nulls
         self._changes: list[ColumnChange] = []
         self._sentences: list[str] = []
         self._kinds: Counter[ColumnChangeKind] = Counter()
@@ -288,7 +292,7 @@ class _Change:
                 f'Column "{column.name}" was added, and the table was rewritten: the values in the '
                 "rows that are there are not known."
             )
-        if column.computed or column.has_missing:
+        if column.computed or (column.has_missing and not self._nulls):
             raise CannotFollow(
                 f'Column "{column.name}" was added with a value for the rows that are there.'
             )

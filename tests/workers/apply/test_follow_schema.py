@@ -286,3 +286,19 @@ def test_a_name_that_iceberg_cannot_have(
         worker(world, publisher).apply_batch(new)
     assert caught.value.code == "42939"
     assert rows(world) == [{"id": 1, "v": 10}]
+
+
+@pytest.mark.parametrize("mode", ["fill", "null"])
+def test_a_column_that_is_added_with_a_default(
+    world: Subscribed, publisher: Publisher, mode: str
+) -> None:
+    remember(world, publisher)
+    publisher.shape = shape("id", "v", "w", has_missing=True)
+    new = batch([WIDER, Insert(1, row("3", "30", "300"))], after=100)
+    applier = worker(world, publisher, on_added_default=mode)
+    if mode == "fill":
+        with pytest.raises(ReplicationError, match="cannot be followed"):
+            applier.apply_batch(new)
+    else:
+        applier.apply_batch(new)
+        assert [each["w"] for each in rows(world)] == [None, 300]
