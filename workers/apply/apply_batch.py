@@ -67,7 +67,7 @@ from config.guc import Settings
 from config.limits import PUBLISH_ATTEMPTS
 from workers.apply import progress
 from workers.apply.cut_batch import CutBefore, around, before_and_from, halves
-from workers.apply.follow_schema import SchemaFollower
+from workers.apply.follow_schema import ColumnsKeeper
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.known_fault import KnownFault
 from workers.apply.other_table import check_not_other
@@ -128,7 +128,7 @@ class Applier:
     default_on_error: str = field(default_factory=lambda: Settings().default_on_error)
     binary: BinaryForms | None = None
     known_fault: KnownFault | None = None
-    schema: SchemaFollower | None = None
+    schema: ColumnsKeeper | None = None
     work_of_part: dict[str, object] = field(default_factory=dict)
     _attempts: int = 0
 

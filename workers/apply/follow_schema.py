@@ -25,6 +25,11 @@ A table without remembered columns (of an older version, or without a copy) is l
 first message. If the lake table has all columns of the message, they are remembered; no change is
 followed without memory.
 
+With ``on_schema_change: stop`` or ``suspend`` a table gets its rows by name, as in PostgreSQL, and
+a name may be another column's by now. So the remembered columns are forgotten before the first row
+of a message with other columns, and later count as never seen. A message with a column that the
+lake table lacks is an error: no row is written, and nothing is forgotten.
+
 Left alone are shared lake tables.
 """
 
@@ -34,6 +39,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from catalog.errcodes import ColumnsChanged, InvalidName, ReplicationError
 from catalog.namespace import qualified_name
@@ -48,7 +54,7 @@ from workers.changes.by_table import Run
 from workers.changes.column_checks import check_names
 from workers.changes.failed_transaction import failed_at
 from workers.changes.relation_map import RelName
-from workers.changes.remembered_columns import RememberedColumns, remembered_in
+from workers.changes.remembered_columns import RememberedColumns, forgotten, remembered_in
 from workers.changes.schema_change import CannotFollow, Decision, decide, first_look
 from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
 from workers.lake.table import LakeColumn, LakeTable
@@ -66,13 +72,38 @@ log = logging.getLogger(__name__)
 FOLLOW, SUSPEND = "follow", "suspend"
 
 
+class ColumnsKeeper(Protocol):
+    """What an ``Applier`` asks about the columns of its tables."""
+
+    def begin_part(self) -> None:
+        """Begin with a part of a batch, for the first time or once more."""
+
+    def follow(
+        self,
+        sub: Subscription,
+        rels: Mapping[RelName, SubscriptionRel],
+        runs: Mapping[RelName, Sequence[Run]],
+        part: Batch,
+    ) -> None:
+        """Bring the lake tables of ``runs`` in line with the messages, or raise."""
+
+    def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
+        """Are all tables at fault suspended, until a user or the worker has them copied again?"""
+
+    def copy_again(self, sub: Subscription, error: ReplicationError) -> bool:
+        """Begin to copy the tables at fault again; False if the worker may not."""
+
+    def follows(self, sub: Subscription, rel: SubscriptionRel) -> bool:
+        """Is a table copied again if its rows have changed without an event?"""
+
+
 @dataclass(slots=True)
 class SchemaFollower:
     """The columns of an apply worker's tables.
 
     ``ask`` asks the publisher for the shape of a relation. ``_settled`` has by relid the message
-    that a table is in line with, under a copy id; ``_seen`` the tables that the part in hand has
-    changed so far.
+    that a table is in line with, under a copy id and a mode; ``_seen`` the tables that the part in
+    hand has changed so far.
     """
 
     store: CatalogStore
@@ -80,7 +111,7 @@ class SchemaFollower:
     ask: Callable[[int], TableShape | None]
     settings: Callable[[], Settings]
     copies: CopyAgain
-    _settled: dict[int, tuple[str | None, Relation]] = field(default_factory=dict)
+    _settled: dict[int, tuple[str | None, str, Relation]] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
 
     def begin_part(self) -> None:
@@ -105,14 +136,18 @@ class SchemaFollower:
         for target, own in runs.items():
             rel = rels[target]
             options = _options(sub, rel)
-            if options.shared or self._mode(options) != FOLLOW:
+            mode = self._mode(options)
+            if options.shared:
                 continue
             for run in own:
                 if run.relation is None or run.changes is None:
                     continue
-                if not self._is_settled(rel, run.relation):
-                    self._settle(sub, rel, options, run, part)
-                    self._settled[rel.srrelid] = rel.epoch, run.relation
+                if not self._is_settled(rel, mode, run.relation):
+                    if mode == FOLLOW:
+                        self._settle(sub, rel, options, run, part)
+                    elif not self._takes_by_name(rel, options, run.relation):
+                        continue
+                    self._settled[rel.srrelid] = rel.epoch, mode, run.relation
                 self._seen.add(rel.srrelid)
 
     def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
@@ -141,9 +176,26 @@ class SchemaFollower:
     def _mode(self, options: TableOptions) -> str:
         return options.on_schema_change or self.settings().on_schema_change
 
-    def _is_settled(self, rel: SubscriptionRel, relation: Relation) -> bool:
-        epoch, known = self._settled.get(rel.srrelid, (None, None))
-        return epoch == rel.epoch and (known is relation or known == relation)
+    def _is_settled(self, rel: SubscriptionRel, mode: str, relation: Relation) -> bool:
+        epoch, under, known = self._settled.get(rel.srrelid, (None, None, None))
+        same = epoch == rel.epoch and under == mode
+        return same and (known is relation or known == relation)
+
+    def _takes_by_name(
+        self, rel: SubscriptionRel, options: TableOptions, relation: Relation
+    ) -> bool:
+        """Has the lake table all columns by name? Forget remembered columns that are others."""
+        lake = self.writer.open(rel).lake
+        names = {column.name for column in lake.columns}
+        if any(options.lake_column(each.name) not in names for each in relation.columns):
+            return False
+        stored = self.store.columns(rel.srsubid, rel.srrelid)
+        before = remembered_in(lake, stored, rel.epoch or "")
+        if before is not None and not before.is_forgotten and not before.describes(relation):
+            text = forgotten(rel.epoch or "").as_text()
+            self.writer.change_columns(rel, (), lambda _columns: text)
+            self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+        return True
 
     def _settle(
         self,
@@ -162,7 +214,7 @@ class SchemaFollower:
         table = self.writer.open(rel)
         stored = self.store.columns(rel.srsubid, rel.srrelid)
         before = remembered_in(table.lake, stored, rel.epoch or "")
-        if before is None:
+        if before is None or before.is_forgotten:
             self._look(rel, options, relation, table.lake)
             return
         if before.relid != relation.relid or before.describes(relation):

@@ -66,6 +66,11 @@ class RememberedColumns:
         }
         return json.dumps(found, separators=(",", ":"))
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Were rows of other columns written by name since, so that numbers say nothing?"""
+        return not self.relid
+
     def describes(self, relation: Relation) -> bool:
         """Does a Relation message announce exactly these columns?"""
         return self.relid == relation.relid and [
@@ -76,6 +81,11 @@ class RememberedColumns:
         """Does the lake table still have every remembered column?"""
         present = {each.field_id for each in lake}
         return all(each.field_id in present for each in self.columns)
+
+
+def forgotten(epoch: str) -> RememberedColumns:
+    """What stands in the place of columns that a table has lost (``is_forgotten``)."""
+    return RememberedColumns(epoch, 0, 0, {}, ())
 
 
 def from_text(text: str) -> RememberedColumns:

@@ -1,22 +1,27 @@
 """Prepare the columns of a lake table for a copy that replaces all rows.
 
 ``workers.changes.columns_of_copy`` plans. The first step is made here, before the copy, and the
-second one in the commit that publishes the copy. A first copy adds rows to a table of somebody
+second one in the commit that publishes the copy. A first copy may add rows to a table of somebody
 else, and a shared table has rows of others: their columns are left as they are.
+
+An attempt of a first copy may have made the lake table, and the publisher's columns may have
+changed since. No row was ever in such a table, so no column of the attempt before is kept in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from catalog.namespace import qualified_name
+from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
 from workers.changes.remembered_columns import from_text
 from workers.lake.destination import Destination
 from workers.lake.sources import owner_of
-from workers.lake.table import LakeIdent
+from workers.lake.table import LakeIdent, LakeTable
 from workers.lake.typemap import lake_type
 from workers.publisher.remote_table import RemoteTable
 from workers.publisher.table_shape import TableShape
@@ -33,11 +38,17 @@ def prepare_columns(
 ) -> ColumnsOfCopy:
     """Plan the columns of a copy, and make the first step."""
     ident, options = LakeIdent(rel.lake_schema, rel.lake_table), options_of(sub, rel)
-    if not rel.recopy or options.shared or not dest.changes_columns:
+    if options.shared or not dest.changes_columns:
         return ColumnsOfCopy()
     lake = dest.table(ident)
     if lake is None or lake.owner != owner_of(sub, rel):
         return ColumnsOfCopy()
+    if not rel.recopy and (options.adopt or not _is_new(lake)):
+        return ColumnsOfCopy()
+    before = from_text(lake.publisher_columns) if lake.publisher_columns else None
+    gone: Collection[int] = shape.dropped if drops and shape is not None else ()
+    if not rel.recopy and before is not None:
+        gone = {number for each in before.columns for number in (each.attnum, -each.field_id)}
     as_text = options.on_unrepresentable == "text"
     plan = plan_columns(
         [
@@ -52,13 +63,18 @@ def prepare_columns(
         ],
         remote.relid,
         lake.columns,
-        from_text(lake.publisher_columns) if lake.publisher_columns else None,
+        before,
         options,
-        dropped=shape.dropped if drops and shape is not None else (),
+        dropped=gone,
     )
     if plan.now:
         dest.change_columns(ident, plan.now, lambda _columns: lake.publisher_columns)
     return plan
+
+
+def _is_new(lake: LakeTable) -> bool:
+    """Was no copy of the lake table ever published?"""
+    return lake.records == 0 and lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
 
 
 def options_of(sub: Subscription, rel: SubscriptionRel) -> TableOptions:

@@ -9,6 +9,10 @@ The steps of a copy that concern the table only blame their errors on the table
 (``catalog.errcodes.at_fault``). An error of the other steps, for example of the slot's creation,
 suspends nothing.
 
+A copy whose table got other columns meanwhile is made again at once, and suspends nothing
+(``workers.sync.copied_columns``). A finished copy (``f``) is replaced as by ``pgsub resume``,
+unless only the lake may have some of the table's rows: then the error stays.
+
 A temporary slot ends with the worker's connection. A permanent slot would hold back WAL for as long
 as the table is suspended. So the slot is dropped on a new connection, and the transaction of the
 suspension lists the slot as leaked until then. The origin stays, as a record of the slot.
@@ -26,6 +30,8 @@ from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.recopy import mark_for_recopy
+from workers.apply.copy_again import may_copy
 from workers.apply.suspend import may_suspend, suspend_tables
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent
@@ -34,6 +40,8 @@ from workers.process.worker_process import WorkerProcess
 from workers.publisher.connect import connect_publisher
 from workers.publisher.sync_slot import drop_sync_slot
 from workers.sync.attempt import undo_published_attempt
+from workers.sync.columns_of_copy import options_of
+from workers.sync.copied_columns import CopyOutdated
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +57,8 @@ def suspending(
     try:
         yield
     except ReplicationError as error:
+        if isinstance(error, CopyOutdated) and _copy_again(process, sub, rel, dest, error):
+            raise WorkerExit("the table is copied again with its present columns") from error
         if not may_suspend(error, sub, process.settings.default_on_error):
             if not isinstance(error, RequiredProcessGone):  # a lake that is gone removes nothing
                 _remove_copy(process, rel, dest, sub)
@@ -61,6 +71,30 @@ def suspending(
         if left is not None:
             _drop_slot(process, sub, left)
         raise WorkerExit("the table is suspended") from error
+
+
+def _copy_again(
+    process: WorkerProcess,
+    sub: Subscription,
+    rel: SubscriptionRel,
+    dest: Destination,
+    error: CopyOutdated,
+) -> bool:
+    """Let the next attempt copy the table with its present columns; False if none may.
+
+    An unfinished copy is always made again, so only its branch and files go.
+    """
+    now = process.store.rel(sub.oid, rel.srrelid)
+    if now is not None and now.srsubstate is SubRelState.FINISHEDCOPY:
+        if not may_copy(now, options_of(sub, now)):
+            return False
+        mark_for_recopy(sub, [now], process.store)
+    _remove_copy(process, rel, dest, sub)
+    log.warning(
+        "action=copy_again subid=%d relid=%d %s; it is copied again with its present columns",
+        *(sub.oid, rel.srrelid, error.primary),
+    )
+    return True
 
 
 def _permanent_slot(

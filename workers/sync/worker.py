@@ -70,6 +70,7 @@ from workers.sync.attempt_check import check_attempt_and_publisher, store_public
 from workers.sync.catch_up import catch_up, wait_for_catchup
 from workers.sync.columns_of_copy import options_of, with_options
 from workers.sync.context import SyncContext
+from workers.sync.copied_columns import CopiedColumns
 from workers.sync.copy_table import copy_table
 from workers.sync.suspend import suspending
 from workers.sync.table_writer import SyncWriter
@@ -223,6 +224,7 @@ def _applier(
         publishes_each_batch=publishes_each_batch,
         decided_lsn=start,
         binary=catchup_forms(conn, sub, process.interrupted),
+        schema=CopiedColumns(context.store, writer),
     )
 
 

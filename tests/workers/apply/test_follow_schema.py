@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -302,3 +303,33 @@ def test_a_column_that_is_added_with_a_default(
     else:
         applier.apply_batch(new)
         assert [each["w"] for each in rows(world)] == [None, 300]
+
+
+@pytest.mark.parametrize("mode", ["stop", "suspend"])
+def test_rows_by_name_end_what_is_known_by_number(
+    world: Subscribed, publisher: Publisher, mode: str
+) -> None:
+    """Another column under the old name, while the table does not follow; then the table does."""
+    remember(world, publisher)
+    wide = ShapeColumn(3, "v", 20, -1, ColumnType(20, -1, "pg_catalog", "int8", "b"))
+    publisher.shape = replace(publisher.shape, columns=(publisher.shape.columns[0], wide))
+    changed = replace(A, columns=(A.columns[0], replace(A.columns[1], typid=20)))
+    by_name = worker(world, publisher, on_schema_change=mode)
+    for n in (2, 3):
+        by_name.apply_batch(batch([changed, Insert(1, row(f"{n}", f"{n}0"))], after=n * 100))
+    follower = worker(world, publisher)
+    follower.apply_batch(batch([changed, Insert(1, row("4", "40"))], after=400))
+    assert [each["v"] for each in rows(world)] == [10, 20, 30, 40]
+    assert not world.store.schema_changes()
+
+
+def test_an_error_while_a_table_does_not_follow_forgets_nothing(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    remember(world, publisher)
+    publisher.shape = shape("id", "x")
+    new = batch([RENAMED, Insert(1, row("2", "20"))], after=100)
+    with pytest.raises(ReplicationError, match="missing replicated column"):
+        worker(world, publisher, on_schema_change="stop").apply_batch(new)
+    worker(world, publisher).apply_batch(new)
+    assert [each["x"] for each in rows(world)] == [10, 20]

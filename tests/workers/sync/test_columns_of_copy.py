@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from catalog.errcodes import ReplicationError
 from tests.workers.copying import IDENT, Copying, PublisherTwin, copying
 from workers.changes.remembered_columns import from_text
+from workers.lake.table import MAIN
 
 
 @pytest.fixture
@@ -34,3 +36,20 @@ def test_a_copy_again_adds_columns_and_keeps_what_is_gone(world: Copying) -> Non
     stored = world.process.store.columns(world.sub.oid, world.rel.srrelid)
     assert stored is not None
     assert [each.name for each in from_text(stored).columns] == ["id", "v", "w"]
+
+
+def test_a_first_copy_again_has_the_columns_of_now(world: Copying) -> None:
+    """The attempt before made the lake table, and no row of it was ever published."""
+    world.copy(PublisherTwin([b"1,2\n"], columns=("id", "v")))
+    world.dest.drop_branches(IDENT)
+    rel, _ = world.copy(PublisherTwin([b"1,2,3\n"], columns=("id", "x", "w")))
+    assert names(world) == ["id", "v", "w"]  # the publication renames v
+    assert rel.copied
+
+
+def test_a_first_copy_leaves_the_columns_of_a_table_with_rows(world: Copying) -> None:
+    world.copy(PublisherTwin([b"1,2\n"], columns=("id", "v")))
+    world.dest.drop_branches(IDENT)
+    world.dest.lake.commit(world.dest.lake.tables[IDENT], MAIN, [{"id": 7, "v": 7}])
+    with pytest.raises(ReplicationError, match="missing replicated column"):
+        world.copy(PublisherTwin([b"1,2,3\n"], columns=("id", "v", "w")))

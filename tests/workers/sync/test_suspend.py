@@ -17,6 +17,7 @@ from workers.lake.table import MAIN
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
 from workers.sync import suspend
+from workers.sync.copied_columns import CopyOutdated
 from workers.sync.suspend import suspending
 
 
@@ -136,3 +137,31 @@ def test_a_copy_that_a_command_began_anew_is_not_suspended(synced: Synchronised)
     with pytest.raises(WorkerExit, match="copied anew"):
         run(synced)
     assert not synced.rel.suspended
+
+
+@pytest.mark.parametrize("slot", SyncSlot)
+def test_a_copy_with_the_columns_of_before_is_made_again(
+    synced: Synchronised, slot: SyncSlot
+) -> None:
+    """In f the copy is on main: the next one replaces it."""
+    synced.world.store.update_subscription(synced.world.sub.oid, sync_slot=slot)
+    synced.world.store.update_rel(synced.rel.srsubid, synced.rel.srrelid, remote_relid=1)
+    synced.at_place["tablesync.waiting"] = fail(CopyOutdated("other columns"))
+    with pytest.raises(WorkerExit, match="copied again"):
+        run(synced)
+    assert not synced.rel.suspended
+    assert synced.rel.recopy == (slot is SyncSlot.PERMANENT)
+    run(synced)
+    assert synced.copies == 2
+    assert synced.rel.srsubstate == "s"
+    assert synced.rows() == synced.published(4)
+
+
+def test_a_finished_copy_beside_rows_of_others_is_not_replaced(synced: Synchronised) -> None:
+    store = synced.world.store
+    store.update_subscription(synced.world.sub.oid, sync_slot=SyncSlot.PERMANENT)
+    synced.world.declare("a", adopt=True)
+    synced.at_place["tablesync.waiting"] = fail(CopyOutdated("other columns"))
+    with pytest.raises(CopyOutdated):
+        run(synced)
+    assert synced.rel.srsubstate == "f"
