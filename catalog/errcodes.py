@@ -41,6 +41,7 @@ SYNTAX_ERROR: Final = "42601"
 INVALID_NAME: Final = "42602"
 NAME_TOO_LONG: Final = "42622"
 DUPLICATE_COLUMN: Final = "42701"
+DATATYPE_MISMATCH: Final = "42804"
 UNDEFINED_COLUMN: Final = "42703"
 UNDEFINED_OBJECT: Final = "42704"
 DUPLICATE_OBJECT: Final = "42710"
@@ -229,6 +230,12 @@ class DuplicateObject(ReplicationError):
     """The object exists."""
 
     sqlstate = DUPLICATE_OBJECT
+
+
+class DatatypeMismatch(ReplicationError):
+    """A column's type does not fit the use of the column."""
+
+    sqlstate = DATATYPE_MISMATCH
 
 
 class DuplicateColumn(ReplicationError):

@@ -72,7 +72,8 @@ class TableOptions:
     ``columns`` maps published columns to lake columns with another name. ``keys`` has the
     publisher's names, ``defaults`` and ``generated`` have the lake's. ``on_error`` None means the
     setting ``default_on_error``; the other words that begin with ``on_`` and are None mean the
-    settings of the same names.
+    settings of the same names. ``partition_by``, ``sort_by``, ``location`` and ``properties`` are
+    of a lake table that pgsub makes; see ``catalog.table_layout``.
     """
 
     to: tuple[str, str] | None = None
@@ -88,6 +89,10 @@ class TableOptions:
     on_schema_change: str | None = None  # follow | stop | suspend
     on_dropped_column: str | None = None  # keep | drop
     on_added_default: str | None = None  # fill | null
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    location: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
 
     def lake_column(self, published: str) -> str:
         """The lake column of a published column."""

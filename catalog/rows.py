@@ -127,6 +127,7 @@ def _table_options(stored: Mapping[str, Any]) -> TableOptions:
     to = stored["to"]
     lists = {
         name: tuple(tuple(each) for each in stored.get(name, ()))
-        for name in ("defaults", "generated", "keys", "columns")
+        for name in ("defaults", "generated", "keys", "columns", "properties")
     }
-    return TableOptions(**{**stored, **lists, "to": tuple(to) if to else None})
+    words = {name: tuple(stored.get(name, ())) for name in ("partition_by", "sort_by")}
+    return TableOptions(**{**stored, **lists, **words, "to": tuple(to) if to else None})

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from catalog.errcodes import (
     DuplicateColumn,
     InsufficientPrivilege,
+    InvalidParameterValue,
     ReplicationError,
     SyntaxErrorOrAccess,
 )
 from catalog.namespace import qualified_name, string_to_qualified_name
 from catalog.pg_subscription import TableOptions
+from catalog.table_layout import partition_field, sort_field
 from config.problem import problem
+
+_PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+"""An absolute path, or a URI with its scheme."""
+
+_KEPT_PROPERTIES: Final = (
+    "pgsub.",
+    "format-version",
+    "owner",
+    "gc.enabled",
+    "write.merge.",
+    "write.update.",
+    "write.delete.",
+    "write.distribution-mode",
+    "write.metadata.delete-after-commit.",
+    "write.metadata.previous-versions-max",
+    "history.expire.",
+)
+"""Beginnings of the properties that pgsub keeps for itself."""
 
 
 def _unique_key(columns: list[str]) -> list[str]:
@@ -78,6 +99,19 @@ class TableModel(BaseModel):
         default_factory=dict,
         description="published columns with another name in the lake: `{column: {to: name}}`",
     )
+    partition_by: list[str] = Field(
+        default_factory=list,
+        description="partitions of a new lake table, as `days(created_at)` or `bucket(16, id)`",
+    )
+    sort_by: list[str] = Field(
+        default_factory=list, description="order of the rows in the files of a new lake table"
+    )
+    location: str | None = Field(
+        None, description="folder of a new lake table; default: a folder below the warehouse"
+    )
+    properties: dict[str, str] = Field(
+        default_factory=dict, description="Iceberg's properties of a new lake table"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -109,6 +143,7 @@ class TableModel(BaseModel):
             if name in self.defaults:
                 raise problem(_default_and_generated(name), "generated")
         _check_lake_columns(self.columns, {*self.defaults, *self.generated})
+        self._check_layout()
         return TableOptions(
             to=to,
             adopt=self.adopt,
@@ -123,7 +158,31 @@ class TableModel(BaseModel):
             on_schema_change=self.on_schema_change,
             on_dropped_column=self.on_dropped_column,
             on_added_default=self.on_added_default,
+            partition_by=tuple(self.partition_by),
+            sort_by=tuple(self.sort_by),
+            location=self.location,
+            properties=tuple(self.properties.items()),
         )
+
+    def _check_layout(self) -> None:
+        """42601 for an unknown word, 42701 for a repeated one, 22023 for a folder or a property."""
+        for option, words, read in (
+            ("partition_by", self.partition_by, partition_field),
+            ("sort_by", self.sort_by, sort_field),
+        ):
+            try:
+                fields = [read(word) for word in words]
+            except ReplicationError as error:
+                raise problem(error, option) from None
+            for field in fields:
+                if fields.count(field) > 1:
+                    twice = DuplicateColumn(f'column "{field.column}" appears twice in {option}')
+                    raise problem(twice, option)
+        if self.location is not None and not _PLACE.match(self.location):
+            raise problem(_not_a_folder(self.location), "location")
+        for name in self.properties:
+            if name.startswith(_KEPT_PROPERTIES):
+                raise problem(_kept_property(name), "properties", name)
 
 
 def _check_lake_columns(columns: Mapping[str, ColumnModel], lake_only: Collection[str]) -> None:
@@ -141,6 +200,21 @@ def _check_lake_columns(columns: Mapping[str, ColumnModel], lake_only: Collectio
                 name,
             )
         taken.add(column.to)
+
+
+def _not_a_folder(location: str) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        f'invalid value for location: "{location}"',
+        hint="Write an absolute path, or a URI as s3://bucket/folder, of a folder that no other "
+        "table has.",
+    )
+
+
+def _kept_property(name: str) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        f'property "{name}" of a lake table cannot be set',
+        detail="pgsub sets the property itself: rows of a batch depend on it.",
+    )
 
 
 def _exclusive_keys() -> SyntaxErrorOrAccess:

@@ -296,10 +296,16 @@ def make_lake_table(
     lake = context.lake()
     existing = lake.table(table.ident)
     if existing is None or (existing.owner == SHARED and existing.snapshot_id is None):
-        from workers.tables.new_table import new_columns  # most commands need no arrays
+        # Most commands need no arrays.
+        from workers.lake.new_layout import check_layout, layout_of
+        from workers.tables.new_table import new_columns
 
         columns = new_columns(table.remote, table.options, table.ident, lake)
-        lake.create_table(table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
+        layout = layout_of(table.options)
+        check_layout(layout, columns, table.ident)
+        lake.create_table(
+            table.ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp, layout=layout
+        )
     elif existing.owner != SHARED:
         lake.adopt_table(
             table.ident, owner=owner, stamp=stamp, former_owners=context.store.former_owners()

@@ -229,6 +229,7 @@ def lake_findings(
             yield from _generated_findings(table, existing)
         if existing is None:
             yield from _element_findings(table)
+            yield from _layout_findings(table)
         owner, shares = taken.get(table.ident, ("", True))
         if owner and not (shares and table.options.shared):
             yield ObjectInUse(
@@ -258,6 +259,25 @@ def _element_findings(table: MappedTable) -> Iterator[ReplicationError]:
         if pa.types.is_list(lake_type(column.type, as_text=as_text))
     ]
     yield from element_names(table.name, table.columns, lists, partial(_another_name, table))
+
+
+def _layout_findings(table: MappedTable) -> Iterator[ReplicationError]:
+    """The finding about partitions or a sort order of a new lake table, by the published columns.
+
+    Columns that the lake generates have no type yet: the first copy checks them.
+    """
+    from workers.lake.new_layout import check_layout, layout_of
+    from workers.tables.new_table import lake_columns
+
+    layout = layout_of(table.options)
+    if not (layout.partition_by or layout.sort_by):
+        return
+    try:
+        columns = lake_columns(table.remote, table.options, table.ident)
+        generated = frozenset(name for name, _ in table.options.generated)
+        check_layout(layout, columns, table.ident, later=generated)
+    except ReplicationError as error:
+        yield error
 
 
 def _generated_findings(

@@ -34,6 +34,12 @@ def test_a_subscription_comes_back_as_it_was() -> None:
         "public.t": TableOptions(
             to=("s", "u"), defaults=(("a", "now()"),), keys=(("x", "y"),), columns=(("X", "x_2"),)
         ),
+        "public.w": TableOptions(
+            partition_by=("days(at)", "b"),
+            sort_by=("c DESC",),
+            location="/lake/w",
+            properties=(("a", "b"),),
+        ),
         "public.v": TableOptions(),
     }
     sub = Subscription(

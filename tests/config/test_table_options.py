@@ -25,6 +25,8 @@ def test_tables() -> None:
       public.c: {keys: [[a, b], [c]], on_error: suspend}
       public.d: {generated: {total: price * amount}}
       public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"}}}
+      public.f: {partition_by: [days(at), "bucket(4, id)"], sort_by: [id DESC], location: s3://b/f,
+        properties: {write.parquet.compression-codec: gzip}}
 """
     )
     assert tables == {
@@ -35,6 +37,12 @@ def test_tables() -> None:
         "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
         "public.d": TableOptions(generated=(("total", "price * amount"),)),
         "public.e": TableOptions(columns=(("ID", "id_2"), ("tags.element", "tags element"))),
+        "public.f": TableOptions(
+            partition_by=("days(at)", "bucket(4, id)"),
+            sort_by=("id DESC",),
+            location="s3://b/f",
+            properties=(("write.parquet.compression-codec", "gzip"),),
+        ),
     }
 
 
@@ -54,6 +62,16 @@ def test_tables() -> None:
         ("{a.b: {keys: [[c, d, c]]}}", "42701", 'column "c" appears twice'),
         ("{a.b: {defaults: {c: '1'}, generated: {c: d}}}", "42601", "both default and generation"),
         ("{a.b: {keys: [[]]}}", "F0000", "keys"),
+        (
+            "{a.b: {partition_by: [zorder(c)]}}",
+            "42601",
+            'in partition_by: "zorder(c)"',
+        ),
+        ("{a.b: {sort_by: [c up]}}", "42601", 'invalid entry in sort_by: "c up"'),
+        ("{a.b: {sort_by: [c, c ASC]}}", "42701", 'column "c" appears twice in sort_by'),
+        ("{a.b: {location: folder}}", "22023", 'invalid value for location: "folder"'),
+        ("{a.b: {properties: {pgsub.owner: x}}}", "22023", 'property "pgsub.owner"'),
+        ("{a.b: {properties: {write.merge.mode: x}}}", "22023", 'property "write.merge.mode"'),
         ("{a.b: {columns: {c: {to: x}, d: {to: x}}}}", "42701", 'column "x" is named twice'),
         ("{a.b: {columns: {c: {to: x}}, defaults: {x: '1'}}}", "42701", "is named twice"),
         ("{a.b: {columns: {c: {to: ''}}}}", "F0000", "must not be empty"),

@@ -37,11 +37,13 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "CREATE PUBLICATION pub_newer FOR TABLE changed, keyless",
         "CREATE PUBLICATION pub_streamed FOR TABLE streamed",
     )
-    flow.subscribe("older", ["pub_older"])
+    flow.subscribe("older", ["pub_older"], tables={"older": {"partition_by": ["bucket(4, id)"]}})
     flow.catch_up()
     with flow.pgsub.settings(lake={"format_version": 3}):
-        newer = flow.subscribe("newer", ["pub_newer"])
-        flow.subscribe("streamed", ["pub_streamed"], copy_data=False)
+        by_day = {"partition_by": ["days(at)", "truncate(1, name)"], "sort_by": ["id DESC"]}
+        newer = flow.subscribe("newer", ["pub_newer"], tables={"changed": by_day})
+        by_name = {"streamed": {"partition_by": ["name"], "sort_by": ["at"]}}
+        flow.subscribe("streamed", ["pub_streamed"], tables=by_name, copy_data=False)
         flow.catch_up()
         flow.pgsub.command("refresh", f"{flow.name}_older", "--recopy", f"{flow.name}.older")
         flow.catch_up()

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, cast
 import pyarrow as pa
 
 from catalog.pg_lsn import LSN
+from catalog.table_layout import LayoutField
 from config.guc import Settings
 from workers.lake.effects import FileSizes
 from workers.lake.files.merge_delete_files import list_data, list_deletes
@@ -56,6 +57,7 @@ from workers.lake.sql.statements import (
     rename_column,
     select_source,
     set_properties,
+    sort_table,
     sql_text,
     table_path,
     text,
@@ -238,7 +240,9 @@ BUILDERS: dict[str, Build] = {
         [LakeColumn(n[2], pa.int64()), LakeColumn(n[3], pa.list_(pa.string()), nullable=False)],
         properties={n[4]: n[3]},
         location=n[2],
+        partition_by=(LayoutField(n[2], "bucket", 4), LayoutField(n[3])),
     ),
+    "sort table": lambda n: sort_table(ident(n), (LayoutField(n[2], "day", descending=True),)),
     "drop table": lambda n: on_lake(lambda dest: dest.drop_table(ident(n))),
     "read columns": lambda n: on_lake(lambda dest: dest.table(ident(n))),
     "set properties": lambda n: set_properties(ident(n), {n[2]: n[3]}),

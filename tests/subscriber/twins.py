@@ -21,6 +21,7 @@ from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.context import CommandContext
 from subscriber.messages import Notice
 from workers.lake.destination import Destination
+from workers.lake.new_layout import PLAIN, NewLayout
 from workers.lake.segment import Generated, Segment
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
 from workers.publisher.interfaces import Row, SystemIdentity
@@ -273,7 +274,9 @@ class LakeTwin:
         owner: str,
         relid: int,
         stamp: Stamp,
+        layout: NewLayout = PLAIN,
     ) -> LakeTable:
+        del layout
         for call in ("create_table", f"create_table {ident.table}"):
             if call in self.fail:
                 raise self.fail[call]

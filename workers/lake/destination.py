@@ -15,6 +15,7 @@ from catalog.pg_lsn import LSN
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
+from workers.lake.new_layout import PLAIN, NewLayout
 from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
@@ -37,6 +38,7 @@ class Destination(Protocol):
         owner: str,
         relid: int,
         stamp: Stamp,
+        layout: NewLayout = PLAIN,
     ) -> LakeTable:
         """Create the namespace and the table; ``main`` gets an empty snapshot with the stamp.
 

@@ -16,6 +16,7 @@ from workers.changes.column_checks import (
     check_names,
 )
 from workers.lake.destination import Destination
+from workers.lake.new_layout import check_layout, layout_of
 from workers.lake.sources import check_source_column, owner_of, source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
 from workers.lake.typemap import lake_type
@@ -75,7 +76,11 @@ def prepare_lake_table(
         check_generated(needed, options.generated, ident)
         columns = new_columns(remote, options, ident, dest)
         check_names(f"{rel.nspname}.{rel.relname}", columns)
-        return dest.create_table(ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp)
+        layout = layout_of(options)
+        check_layout(layout, columns, ident)
+        return dest.create_table(
+            ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp, layout=layout
+        )
     if lake.owner != owner:
         if not options.adopt:
             raise DuplicateTable(

@@ -89,6 +89,20 @@ def test_a_column_called_as_the_elements_of_an_array_column(world: Around) -> No
     create_subscription(statement("two"), world.context)
 
 
+def test_partitions_by_a_column_that_is_not_there_or_by_a_number(world: Around) -> None:
+    """Found before anything is made, on the publisher or in the lake."""
+    world.publisher.tables = {"a": PublishedTable(columns=("id", "v"))}
+    for word, sqlstate in (("days(gone)", "42703"), ("days(id)", "42804")):
+        with pytest.raises(ReplicationError) as caught:
+            create_subscription(
+                statement(tables={"public.a": {"partition_by": [word]}}), world.context
+            )
+        assert caught.value.code == sqlstate
+        nothing_is_left(world)
+    sorted_by = {"public.a": {"partition_by": ["bucket(4, id)"], "sort_by": ["v DESC"]}}
+    create_subscription(statement(tables=sorted_by), world.context)
+
+
 def test_names_that_differ_only_by_case_are_a_warning(world: Around) -> None:
     world.publisher.tables = {
         "a": PublishedTable(columns=("id", "Name", "NAME", "other")),

@@ -41,6 +41,8 @@ class JavaApi:
         self._namespace = iceberg.catalog.Namespace
         self._schemas = iceberg.SchemaParser
         self._single_values = iceberg.SingleValueParser
+        self._specs = iceberg.PartitionSpecParser
+        self._orders = iceberg.SortOrderParser
         self._path = gateway.jvm.org.apache.hadoop.fs.Path
         self._user = gateway.jvm.java.lang.System.getProperty("user.name")
         self._hadoop = spark.sessionState().newHadoopConf()
@@ -178,6 +180,14 @@ class JavaApi:
             path = self._path(location)
             builder.withLocation(path.getFileSystem(self._hadoop).makeQualified(path).toString())
         return builder
+
+    def lay_out(self, builder: Any, schema: str, spec: str | None, order: str | None) -> None:
+        """Give the builder of a table partitions and a sort order."""
+        columns = self._schemas.fromJson(schema)
+        if spec is not None:
+            builder.withPartitionSpec(self._specs.fromJson(columns, spec))
+        if order is not None:
+            builder.withSortOrder(self._orders.fromJson(columns, order))
 
     def scan(self, table: Any, snapshot_id: int) -> Iterator[Mapping[str, Any]]:
         """The data files of a snapshot, with the delete files of every data file."""

@@ -29,6 +29,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from catalog.errcodes import FeatureNotSupported
+from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.table_store import store_of_table
@@ -44,6 +45,7 @@ from workers.lake.interfaces.table_api import (
     TableApi,
 )
 from workers.lake.metadata.changed_schema import changed_schema
+from workers.lake.metadata.partitioning import new_order, new_spec
 from workers.lake.metadata.snapshots import (
     PUBLISHER_COLUMNS,
     History,
@@ -58,6 +60,7 @@ from workers.lake.metadata.table_schema import (
     schema_json,
 )
 from workers.lake.metadata.table_state import TableState, state_of
+from workers.lake.new_layout import NewTable
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql.statements import new_table_properties
 from workers.lake.sql.table_api import SqlTableApi
@@ -126,10 +129,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         self,
         ident: LakeIdent,
         columns: Sequence[LakeColumn],
-        *,
-        owner: str,
-        relid: int,
-        format_version: int,
+        new: NewTable,
         summary: Mapping[str, str],
     ) -> TableState:
         """Create the table with an empty snapshot in a single commit, or else with Spark SQL.
@@ -137,21 +137,21 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         Not every catalog can create a table together with a snapshot. After any failure Spark
         creates the table, or names the reason why not.
         """
-        given: dict[str, Any] = {"owner": owner, "relid": relid, "format_version": format_version}
         with contextlib.suppress(LakeFailure):
-            state = state_of(self._create_at_once(ident, columns, **given, summary=summary))
+            state = state_of(self._create_at_once(ident, columns, new, summary))
             if state is not None:
                 return state
-        return self._sql.create_table(ident, columns, **given, summary=summary)
+        return self._sql.create_table(ident, columns, new, summary)
+
+    def set_order(self, ident: LakeIdent, sort_by: Sequence[LayoutField]) -> None:
+        """Set the sort order of an unfinished table."""
+        self._sql.set_order(ident, sort_by)
 
     def _create_at_once(
         self,
         ident: LakeIdent,
         columns: Sequence[LakeColumn],
-        *,
-        owner: str,
-        relid: int,
-        format_version: int,
+        new: NewTable,
         summary: Mapping[str, str],
     ) -> Mapping[str, Any]:
         """The new table's metadata. LakeFailure if the table exists, and for further reasons.
@@ -164,10 +164,13 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             has_namespace = api.has_namespace(ident.schema)
         if not has_namespace:
             self._sql.create_schema(ident)
-        properties = new_table_properties(owner, format_version)
         with self._gateway.api(what) as api:
-            location = new_location(api.warehouse, ident, relid)
-            builder = api.build_table(ident, schema_json(columns), location, properties)
+            location = new.layout.location or new_location(api.warehouse, ident, new.relid)
+            schema, properties = schema_json(columns), new_table_properties(new)
+            builder = api.build_table(ident, schema, location, properties)
+            api.lay_out(
+                builder, schema, new_spec(columns, new.layout), new_order(columns, new.layout)
+            )
             made = builder.createTransaction()
             append = made.newAppend().scanManifestsWith(api.in_this_thread)
             for key, value in summary.items():

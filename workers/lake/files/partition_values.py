@@ -11,7 +11,7 @@ partitions: ``{"1000": "1970-01-02"}`` with two rows, and ``{}`` with the row of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,40 +24,8 @@ from workers.lake.staged_rows import Place
 
 _DAY_US: Final = 86_400_000_000
 _HOUR_US: Final = 3_600_000_000
-_BUCKETED: Final = (
-    pa.types.is_integer,
-    pa.types.is_decimal128,
-    pa.types.is_date32,
-    pa.types.is_timestamp,
-    pa.types.is_string,
-    pa.types.is_binary,
-)
-_TRUNCATED: Final = (
-    pa.types.is_integer,
-    pa.types.is_decimal128,
-    pa.types.is_string,
-    pa.types.is_binary,
-)
-_KEPT: Final = (*_BUCKETED, pa.types.is_boolean)
-_DATED: Final = (pa.types.is_date32, pa.types.is_timestamp)
-_POSSIBLE: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
-    "identity": _KEPT,
-    "void": _KEPT,
-    "bucket": _BUCKETED,
-    "truncate": _TRUNCATED,
-    "year": _DATED,
-    "month": _DATED,
-    "day": _DATED,
-    "hour": (pa.types.is_timestamp,),
-}
-
 _Words = npt.NDArray[np.uint32]
 _Int64 = npt.NDArray[np.int64]
-
-
-def can_transform(transform: Transform, type: pa.DataType) -> bool:
-    """Is the transform defined for values of the type? Floats have no partitions here."""
-    return any(is_type(type) for is_type in _POSSIBLE[transform.kind])
 
 
 def split(

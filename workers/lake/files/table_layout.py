@@ -18,7 +18,6 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from workers.lake.files.partition_values import can_transform
 from workers.lake.metadata.partitioning import (
     UNPARTITIONED,
     PartitionSpec,
@@ -29,6 +28,7 @@ from workers.lake.metadata.partitioning import (
     has_places,
 )
 from workers.lake.metadata.table_schema import current_fields, plain_type
+from workers.lake.new_layout import can_transform
 from workers.lake.staged_rows import LayoutId
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.local_path import is_local
@@ -147,7 +147,7 @@ def _is_computed(types: Mapping[int, pa.DataType], source_id: int, transform: Tr
     """Can this room compute the transform? A former column of an old field is gone."""
     if source_id not in types:
         return False
-    return can_transform(transform, types[source_id])
+    return can_transform(transform.kind, types[source_id])
 
 
 def _has_default(field: Mapping[str, Any]) -> bool:

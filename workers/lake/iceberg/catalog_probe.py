@@ -37,6 +37,7 @@ from workers.lake.connect.sessions import Sessions
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
 from workers.lake.interfaces.table_api import LateCommits, TableApi
 from workers.lake.metadata.snapshots import FENCE, History, stamp_properties
+from workers.lake.new_layout import NewTable
 from workers.lake.table import BRANCH_PREFIX, MAIN, LakeColumn, LakeIdent, Stamp
 
 SCHEMA: Final = "pg_catalog"
@@ -82,10 +83,8 @@ def _probe(tables: TableApi, late: LateCommits | None, ident: LakeIdent) -> None
     tables.create_table(
         ident,
         _COLUMNS,
-        owner="",
-        relid=0,
-        format_version=_FORMAT,
-        summary=stamp_properties(created),
+        NewTable("", 0, _FORMAT),
+        stamp_properties(created),
     )
     begun = tables.history(ident)
     _expect(begun.tip_stamp(MAIN) == created, SUMMARIES)

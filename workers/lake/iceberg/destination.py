@@ -46,6 +46,7 @@ from workers.lake.iceberg.known_columns import KnownColumns
 from workers.lake.iceberg.new_table import first_summary, is_unfinished
 from workers.lake.metadata.snapshots import FENCE, OWNER, lake_table
 from workers.lake.metadata.table_state import TableState
+from workers.lake.new_layout import PLAIN, NewLayout, NewTable
 from workers.lake.segment import Generated, RowsOf, SourcePart
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
 from workers.lake.sql.find_rows import count_repeated
@@ -132,20 +133,20 @@ class IcebergDestination(Destination):
         owner: str,
         relid: int,
         stamp: Stamp,
+        layout: NewLayout = PLAIN,
     ) -> LakeTable:
         """Create the table with an empty snapshot that has the position.
 
         A table that an earlier attempt of the owner left as new is finished; all further existing
         tables are refused (42P07).
         """
-        summary, version = first_summary(stamp), self._format_version
+        summary, new = first_summary(stamp), NewTable(owner, relid, self._format_version, layout)
         try:
-            created = self._tables.create_table(
-                ident, columns, owner=owner, relid=relid, format_version=version, summary=summary
-            )
+            created = self._tables.create_table(ident, columns, new, summary)
         except DuplicateTable:
             if not is_unfinished(self._existing(ident), columns, owner, stamp):
                 raise
+            self._tables.set_order(ident, layout.sort_by)
             self._tables.commit_empty(ident, MAIN, summary)
             found = self._existing(ident)
         else:
@@ -234,10 +235,7 @@ class IcebergDestination(Destination):
     def discard_copy(
         self, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None
     ) -> None:
-        """Remove what a failed copy left; see ``discard``.
-
-        ``main`` was set back from a published copy: before the copy's files go, that is on disk.
-        """
+        """Remove what a failed copy left, once ``main`` without it is on the disk."""
         self._durability.make_durable([ident])
         gone = discard_copied_snapshots(self._tables, ident, copy_id, list_files)
         if gone and list_files is None:

@@ -12,10 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from catalog.table_layout import LayoutField
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.effects import ListFiles
 from workers.lake.metadata.snapshots import History
 from workers.lake.metadata.table_state import TableState
+from workers.lake.new_layout import NewTable
 from workers.lake.staged_rows import FileList, LayoutId, NewFile
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeColumn, LakeIdent
@@ -76,19 +78,19 @@ class TableApi(Protocol):
         self,
         ident: LakeIdent,
         columns: Sequence[LakeColumn],
-        *,
-        owner: str,
-        relid: int,
-        format_version: int,
+        new: NewTable,
         summary: Mapping[str, str],
     ) -> TableState:
         """Create the schema if needed, and the table with an empty snapshot that has ``summary``.
 
-        Raises 42P07 if the table exists. ``relid`` becomes part of the table's folder name.
+        Raises 42P07 if the table exists.
         Gateway: a single commit. SQL: two commits. A worker that dies in between leaves a table
         without a snapshot; the caller recognises the table and finishes the creation.
         Late: the successor has created the table, and a second creation is refused.
         """
+
+    def set_order(self, ident: LakeIdent, sort_by: Sequence[LayoutField]) -> None:
+        """Set the sort order of a table whose creation a worker did not finish."""
 
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop the table with all files; no error if the table does not exist."""

@@ -37,6 +37,7 @@ from workers.lake.memory.lake import (
 )
 from workers.lake.memory.rows import Row, complete, generate, overwrite_rows, pairs, repeated
 from workers.lake.metadata.snapshots import written_by_others
+from workers.lake.new_layout import PLAIN, NewLayout
 from workers.lake.refusals import check_base, main_was_moved
 from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import Staged
@@ -108,8 +109,10 @@ class MemoryDestination(Destination):
         owner: str,
         relid: int,
         stamp: Stamp,
+        layout: NewLayout = PLAIN,
     ) -> LakeTable:
         """Create the table with an empty snapshot on ``main`` that has the position."""
+        del layout
         self._enter("create_table")
         with self.lake.lock:
             existing = self.lake.tables.get(ident)

@@ -7,10 +7,14 @@ owner may change the spec: files of the former spec stay, and every file names i
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from workers.lake.new_layout import NewLayout
+from workers.lake.table import LakeColumn
 
 _WITH_WIDTH: Final = re.compile(r"(bucket|truncate)\[(\d+)\]")
 _PLAIN: Final = frozenset({"identity", "void", "year", "month", "day", "hour"})
@@ -96,3 +100,46 @@ def current_order(metadata: Mapping[str, Any]) -> tuple[SortField, ...] | None:
         nulls_first = each["null-order"].lower() == "nulls-first"
         fields.append(SortField(each["source-id"], transform, descending, nulls_first))
     return tuple(fields)
+
+
+_FIRST_FIELD: Final = 1000
+"""Iceberg's first id of a partition field."""
+_ENDINGS: Final = {"identity": "", "truncate": "_trunc"}
+
+
+def new_spec(columns: Sequence[LakeColumn], layout: NewLayout) -> str | None:
+    """The spec of a new table as Iceberg reads a spec; None for a table without partitions.
+
+    The columns have the ids 1, 2 … (``table_schema.schema_json``).
+    """
+    names = [column.name for column in columns]
+    fields, taken = [], {*names}
+    for number, each in enumerate(layout.partition_by):
+        name = each.column + _ENDINGS.get(each.transform, f"_{each.transform}")
+        while name in taken and each.transform != "identity":  # identity has the column's name
+            name += "_"
+        taken.add(name)
+        fields.append(
+            {
+                "name": name,
+                "transform": each.iceberg_name,
+                "source-id": names.index(each.column) + 1,
+                "field-id": _FIRST_FIELD + number,
+            }
+        )
+    return json.dumps({"spec-id": 0, "fields": fields}) if fields else None
+
+
+def new_order(columns: Sequence[LakeColumn], layout: NewLayout) -> str | None:
+    """The sort order of a new table as Iceberg reads an order; None for no order."""
+    names = [column.name for column in columns]
+    fields = [
+        {
+            "transform": each.iceberg_name,
+            "source-id": names.index(each.column) + 1,
+            "direction": "desc" if each.descending else "asc",
+            "null-order": "nulls-first" if each.nulls_first else "nulls-last",
+        }
+        for each in layout.sort_by
+    ]
+    return json.dumps({"order-id": 1, "fields": fields}) if fields else None

@@ -13,8 +13,10 @@ from typing import Final
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark  # given by name, every worker would import the class
 
+from catalog.table_layout import LayoutField
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.metadata.snapshots import OWNER
+from workers.lake.new_layout import NewTable
 from workers.lake.sql.spark_typemap import spark_ddl
 from workers.lake.table import MAIN, SOURCE_COLUMN, LakeColumn, LakeIdent
 
@@ -99,10 +101,28 @@ def create_namespace(ident: LakeIdent) -> str:
     return sql_text("CREATE NAMESPACE IF NOT EXISTS", path(CATALOG, ident.schema))
 
 
-def new_table_properties(owner: str, format_version: int) -> dict[str, str]:
-    """All properties of a new table."""
-    version = {FORMAT_VERSION: str(format_version)}
-    return {**TABLE_PROPERTIES, **NEW_TABLE_PROPERTIES, **version, OWNER: owner}
+def new_table_properties(new: NewTable) -> dict[str, str]:
+    """All properties of a new table; those of the configuration go before ours that are free."""
+    given = {**NEW_TABLE_PROPERTIES, **dict(new.layout.properties)}
+    return {**given, **TABLE_PROPERTIES, FORMAT_VERSION: str(new.format_version), OWNER: new.owner}
+
+
+def _term(field: LayoutField) -> str:
+    """A column, or a transform of a column, as Iceberg's extensions of Spark write a term."""
+    column = name_of(identifier(field.column))
+    if field.width:
+        return f"{field.transform}({field.width}, {column})"
+    return column if field.transform == "identity" else f"{field.transform}s({column})"
+
+
+def sort_table(ident: LakeIdent, sort_by: Sequence[LayoutField]) -> str:
+    """ALTER TABLE … WRITE LOCALLY ORDERED BY: rows are sorted in files, without a shuffle."""
+    terms = ", ".join(
+        f"{_term(each)} {'DESC' if each.descending else 'ASC'}"
+        f" NULLS {'FIRST' if each.nulls_first else 'LAST'}"
+        for each in sort_by
+    )
+    return sql_text("ALTER TABLE", table_path(ident), f"WRITE LOCALLY ORDERED BY {terms}")
 
 
 def create_table(
@@ -111,6 +131,7 @@ def create_table(
     *,
     properties: Mapping[str, str],
     location: str | None,
+    partition_by: Sequence[LayoutField] = (),
 ) -> str:
     """CREATE TABLE with the columns, nullable or NOT NULL."""
     definitions: list[str] = []
@@ -119,6 +140,8 @@ def create_table(
         definitions.append(" ".join(parts + ([] if column.nullable else ["NOT NULL"])))
     pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())
     where: list[str | exp.Expr] = ["LOCATION", text(location)] if location else []
+    if partition_by:
+        where.insert(0, f"PARTITIONED BY ({', '.join(map(_term, partition_by))})")
     return sql_text(
         "CREATE TABLE",
         table_path(ident),

@@ -16,6 +16,7 @@ from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from sqlglot import exp
 
 from catalog.errcodes import DuplicateTable, FeatureNotSupported, ReplicationError
+from catalog.table_layout import LayoutField
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, is_missing
 from workers.lake.connect.session_conf import CATALOG
@@ -25,6 +26,7 @@ from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import History, history_of_new_table, write_options
 from workers.lake.metadata.table_location import given_warehouse, new_location
 from workers.lake.metadata.table_state import TableState
+from workers.lake.new_layout import NewTable
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql import statements
 from workers.lake.sql.spark_typemap import arrow_type, spark_ddl_or_void
@@ -90,17 +92,12 @@ class SqlTableApi(TableApi):
         self,
         ident: LakeIdent,
         columns: Sequence[LakeColumn],
-        *,
-        owner: str,
-        relid: int,
-        format_version: int,
+        new: NewTable,
         summary: Mapping[str, str],
     ) -> TableState:
         """CREATE TABLE, then an empty snapshot: two commits."""
         try:
-            self.create_without_snapshot(
-                ident, columns, owner=owner, relid=relid, format_version=format_version
-            )
+            self.create_without_snapshot(ident, columns, new)
         except LakeFailure:
             # Looked for only now: nearly no table exists, and a missing table takes long to read.
             if self.describe(ident) is None:
@@ -115,13 +112,7 @@ class SqlTableApi(TableApi):
         return TableState(created, history, properties)
 
     def create_without_snapshot(
-        self,
-        ident: LakeIdent,
-        columns: Sequence[LakeColumn],
-        *,
-        owner: str,
-        relid: int,
-        format_version: int,
+        self, ident: LakeIdent, columns: Sequence[LakeColumn], new: NewTable
     ) -> None:
         """CREATE TABLE. LakeFailure if the table exists, and for further reasons."""
         self.create_schema(ident)
@@ -131,10 +122,18 @@ class SqlTableApi(TableApi):
         sql = statements.create_table(
             ident,
             columns,
-            properties=statements.new_table_properties(owner, format_version),
-            location=new_location(given_warehouse(conf), ident, relid),
+            properties=statements.new_table_properties(new),
+            location=new.layout.location or new_location(given_warehouse(conf), ident, new.relid),
+            partition_by=new.layout.partition_by,
         )
         session.command(sql, f'creating lake table "{ident}"')
+        self.set_order(ident, new.layout.sort_by)
+
+    def set_order(self, ident: LakeIdent, sort_by: Sequence[LayoutField]) -> None:
+        """Set the sort order of a table without rows."""
+        if sort_by:
+            sql = statements.sort_table(ident, sort_by)
+            self._sessions.get().command(sql, f'sorting lake table "{ident}"')
 
     def create_schema(self, ident: LakeIdent) -> None:
         """CREATE NAMESPACE IF NOT EXISTS of the table's schema.

@@ -26,6 +26,7 @@ from workers.lake.iceberg.catalog_probe import (
 )
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
 from workers.lake.metadata.snapshots import History
+from workers.lake.new_layout import NewTable
 from workers.lake.table import MAIN, LakeIdent
 
 
@@ -76,9 +77,10 @@ def on_both(
 
 
 def no_summary(
-    unfit: Unfit, ident: LakeIdent, columns: Any, *, summary: Mapping[str, str], **more: Any
+    unfit: Unfit, ident: LakeIdent, columns: Any, new: NewTable, summary: Mapping[str, str]
 ) -> Any:
-    return unfit.real.create_table(ident, columns, summary={"other": "x"}, **more)
+    del summary
+    return unfit.real.create_table(ident, columns, new, {"other": "x"})
 
 
 def newest_only(unfit: Unfit, ident: LakeIdent) -> History:

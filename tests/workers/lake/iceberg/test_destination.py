@@ -23,6 +23,7 @@ from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, FileSizes
+from workers.lake.new_layout import NewTable
 from workers.lake.segment import Segment
 from workers.lake.sql.statements import branch_path, set_properties, sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
@@ -265,7 +266,7 @@ def test_a_table_that_was_left_without_a_snapshot_is_finished(
     """Killed between CREATE TABLE and the empty snapshot."""
     dest: Any = iceberg()
     sql = SqlTableApi(dest._sessions)
-    sql.create_without_snapshot(lake_ident, COLUMNS, owner="me", relid=7, format_version=2)
+    sql.create_without_snapshot(lake_ident, COLUMNS, NewTable("me", 7, 2))
     for columns, owner in ((COLUMNS[:1], "me"), (COLUMNS, "you")):
         with pytest.raises(ReplicationError) as error:
             dest.create_table(lake_ident, columns, owner=owner, relid=7, stamp=stamp(10))

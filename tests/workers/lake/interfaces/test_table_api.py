@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from getpass import getuser
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
+from catalog.table_layout import LayoutField
 from tests.workers.lake.contract import Make
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.api.table_api import GatewayTableApi
@@ -19,6 +21,7 @@ from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import OWNER, stamp_properties
 from workers.lake.metadata.table_schema import columns_of
 from workers.lake.metadata.table_state import TableState
+from workers.lake.new_layout import PLAIN, NewLayout, NewTable
 from workers.lake.sql.statements import sql_text, table_path
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
@@ -45,7 +48,16 @@ MANY = (
     *(LakeColumn(f"c {at}. `\"'é", type) for at, type in enumerate(TYPES)),
     LakeColumn("C 1. `\"'é", pa.int32()),
 )
-HOW: dict[str, Any] = {"owner": "me", "relid": 7, "format_version": 2}
+NEW = NewTable("me", 7, 2)
+LAID_OUT = NewLayout(
+    (LayoutField("sure", "bucket", 4), LayoutField(MANY[6].name, "day"), LayoutField(MANY[2].name)),
+    (
+        LayoutField(MANY[9].name, "truncate", 3, descending=True),
+        LayoutField("sure", nulls_first=True),
+    ),
+    None,
+    (("write.parquet.compression-level", "3"),),
+)
 
 
 @pytest.fixture(params=["gateway_tables", "sql_tables"])
@@ -59,7 +71,7 @@ def tables(request: pytest.FixtureRequest, lake_server: object) -> TableApi:
 @pytest.fixture
 def created(tables: TableApi, lake_ident: LakeIdent) -> TableState:
     """A table of two columns."""
-    return tables.create_table(lake_ident, COLUMNS, **HOW, summary=stamp_properties(stamp(10)))
+    return tables.create_table(lake_ident, COLUMNS, NEW, stamp_properties(stamp(10)))
 
 
 def publish(dest: Any, ident: LakeIdent, lsn: int, *segments: Any) -> None:
@@ -161,8 +173,7 @@ def test_a_new_table_has_one_empty_snapshot(
     tables: TableApi, lake_ident: LakeIdent, version: int
 ) -> None:
     summary = stamp_properties(stamp(10))
-    how = HOW | {"format_version": version}
-    made = tables.create_table(lake_ident, MANY, **how, summary=summary)
+    made = tables.create_table(lake_ident, MANY, replace(NEW, format_version=version), summary)
     found = tables.describe(lake_ident)
     assert found is not None
     assert made.columns == found.columns == MANY
@@ -175,15 +186,20 @@ def test_a_new_table_has_one_empty_snapshot(
     assert made.properties[OWNER] == found.properties[OWNER] == "me"
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("version", "layout"), [(2, LAID_OUT), (3, PLAIN)])
 def test_both_create_the_same_table(
-    gateway_tables: GatewayTableApi, sql_tables: SqlTableApi, lake_ident: LakeIdent, version: int
+    gateway_tables: GatewayTableApi,
+    sql_tables: SqlTableApi,
+    lake_ident: LakeIdent,
+    version: int,
+    layout: NewLayout,
 ) -> None:
+    """With partitions and a sort order, and without."""
     other = LakeIdent(lake_ident.schema, f"{lake_ident.table}_by_spark")
-    how = HOW | {"format_version": version}
+    new = replace(NEW, format_version=version, layout=layout)
     summary = stamp_properties(stamp(10))
-    gateway_tables.create_table(lake_ident, MANY, **how, summary=summary)
-    sql_tables.create_without_snapshot(other, MANY, **how)
+    gateway_tables.create_table(lake_ident, MANY, new, summary)
+    sql_tables.create_without_snapshot(other, MANY, new)
     here, there = (gateway_tables.metadata(each, "reading") for each in (lake_ident, other))
     differ = {key for key in {*here, *there} if here.get(key) != there.get(key)}
     assert differ == {
@@ -196,7 +212,10 @@ def test_both_create_the_same_table(
         "refs",
         "snapshots",
         "snapshot-log",
+        # Spark sets the order in a second commit.
+        *(("sort-orders", "metadata-log") if layout.sort_by else ()),
     }
+    assert here["sort-orders"][-1] == there["sort-orders"][-1]
     assert columns_of(here) == columns_of(there) == MANY
     folders = [each["location"].rsplit("/", 1) for each in (here, there)]
     assert folders[0][0] == folders[1][0]
@@ -215,7 +234,7 @@ def test_an_existing_table_is_not_created_and_stays_as_it_is(
     publish(dest, lake_ident, 20, append(dest, 1, 5))
     before = gateway_tables.metadata(lake_ident, "reading")
     with pytest.raises(ReplicationError) as error:
-        tables.create_table(lake_ident, COLUMNS, **HOW, summary=stamp_properties(stamp(0)))
+        tables.create_table(lake_ident, COLUMNS, NEW, stamp_properties(stamp(0)))
     assert error.value.code == "42P07"
     assert gateway_tables.metadata(lake_ident, "reading") == before
     assert dest.table(lake_ident).stamp == stamp(20)

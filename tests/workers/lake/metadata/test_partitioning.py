@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from catalog.table_layout import LayoutField
 from workers.lake.metadata.partitioning import (
     PartitionField,
     SortField,
@@ -13,8 +16,12 @@ from workers.lake.metadata.partitioning import (
     current_order,
     current_spec,
     has_places,
+    new_order,
+    new_spec,
     transform_of,
 )
+from workers.lake.new_layout import PLAIN, NewLayout
+from workers.lake.table import LakeColumn
 
 FIELD = {"name": "p", "transform": "day", "source-id": 3, "field-id": 1000}
 SPECS: dict[str, Any] = {
@@ -58,3 +65,29 @@ def test_a_table_without_an_order_and_one_with() -> None:
     assert found == (SortField(5, Transform("bucket", 2), False, True),)
     unknown = [{"order-id": 2, "fields": [field | {"transform": "zorder"}]}]
     assert current_order({"default-sort-order-id": 2, "sort-orders": unknown}) is None
+
+
+COLUMNS = [LakeColumn(name, pa.int64()) for name in ("a", "a_day", "b")]
+
+
+def test_a_new_table_s_spec_has_names_that_no_column_has() -> None:
+    fields = (LayoutField("a", "day"), LayoutField("b"), LayoutField("b", "bucket", 4))
+    spec = new_spec(COLUMNS, NewLayout(fields))
+    assert spec is not None
+    assert [(each["name"], each["source-id"], each["transform"], each["field-id"])
+            for each in json.loads(spec)["fields"]] == [
+        ("a_day_", 1, "day", 1000), ("b", 3, "identity", 1001), ("b_bucket", 3, "bucket[4]", 1002),
+    ]  # fmt: skip
+    assert new_spec(COLUMNS, PLAIN) is None
+
+
+def test_a_new_table_s_order_is_read_back() -> None:
+    fields = (LayoutField("b", descending=True, nulls_first=True), LayoutField("a", "truncate", 9))
+    order = new_order(COLUMNS, NewLayout(sort_by=fields))
+    assert order is not None
+    found = current_order({"default-sort-order-id": 1, "sort-orders": [json.loads(order)]})
+    assert found == (
+        SortField(3, Transform("identity"), True, True),
+        SortField(1, Transform("truncate", 9), False, False),
+    )
+    assert new_order(COLUMNS, PLAIN) is None

@@ -10,11 +10,12 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.workers.lake.two_columns import COLUMNS
 from workers.lake.connect.errors import LakeFailure
+from workers.lake.new_layout import NewTable
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.table import MAIN, LakeIdent
 
 IDENT = LakeIdent("s", "t")
-HOW: dict[str, Any] = {"owner": "me", "relid": 7, "format_version": 2}
+NEW = NewTable("me", 7, 2)
 
 
 class Session:
@@ -43,12 +44,12 @@ def tables_on(session: Session) -> SqlTableApi:
 def test_a_table_without_a_snapshot_is_left_by_a_worker_that_dies_between_two_commits(
     sql_tables: SqlTableApi, lake_ident: LakeIdent
 ) -> None:
-    sql_tables.create_without_snapshot(lake_ident, COLUMNS, **HOW)
+    sql_tables.create_without_snapshot(lake_ident, COLUMNS, NEW)
     found = sql_tables.describe(lake_ident)
     assert found is not None
     assert (found.columns, found.history.refs) == (COLUMNS, {})
     with pytest.raises(ReplicationError) as error:
-        sql_tables.create_table(lake_ident, COLUMNS, **HOW, summary={})
+        sql_tables.create_table(lake_ident, COLUMNS, NEW, {})
     assert error.value.code == "42P07"
     sql_tables.commit_empty(lake_ident, MAIN, {"a": "b"})
     assert sql_tables.history(lake_ident).tip() is not None

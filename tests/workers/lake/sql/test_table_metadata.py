@@ -7,6 +7,7 @@ import pytest
 from catalog.errcodes import InternalError
 from tests.workers.lake.two_columns import COLUMNS
 from workers.lake.connect.sessions import Sessions
+from workers.lake.new_layout import NewTable
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.sql.table_metadata import read_properties, read_tip
 from workers.lake.table import MAIN, LakeIdent
@@ -17,9 +18,7 @@ IDENT = LakeIdent("s", "t")
 def test_the_properties_name_the_newest_snapshot(
     sql_tables: SqlTableApi, sessions: Sessions, lake_ident: LakeIdent
 ) -> None:
-    made = sql_tables.create_table(
-        lake_ident, COLUMNS, owner="me", relid=7, format_version=2, summary={}
-    )
+    made = sql_tables.create_table(lake_ident, COLUMNS, NewTable("me", 7, 2), {})
     properties = read_properties(sessions.get(), lake_ident)
     assert properties["format-version"] == "2"
     assert read_tip(lake_ident, properties) == made.history.refs[MAIN]

@@ -1,0 +1,112 @@
+"""The layout of a lake table that pgsub makes: partitions, sort order, folder, properties.
+
+An existing table keeps the layout that the table has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from catalog.errcodes import DatatypeMismatch, UndefinedColumn
+from catalog.pg_subscription import TableOptions
+from catalog.table_layout import LayoutField, partition_field, sort_field
+from workers.lake.table import LakeColumn, LakeIdent
+
+_BUCKETED: Final = (
+    pa.types.is_integer,
+    pa.types.is_decimal128,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+_TRUNCATED: Final = tuple(
+    each for each in _BUCKETED if each not in (pa.types.is_date32, pa.types.is_timestamp)
+)
+_KEPT: Final = (*_BUCKETED, pa.types.is_boolean)
+_DATED: Final = (pa.types.is_date32, pa.types.is_timestamp)
+_POSSIBLE: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
+    "identity": _KEPT,
+    "void": _KEPT,
+    "bucket": _BUCKETED,
+    "truncate": _TRUNCATED,
+    "year": _DATED,
+    "month": _DATED,
+    "day": _DATED,
+    "hour": (pa.types.is_timestamp,),
+}
+
+
+def can_transform(transform: str, type: pa.DataType) -> bool:
+    """Is the transform defined for values of the type? Floats have no partitions here."""
+    return any(is_type(type) for is_type in _POSSIBLE[transform])
+
+
+@dataclass(frozen=True, slots=True)
+class NewLayout:
+    """``location`` is the table's folder, None for a folder below the warehouse."""
+
+    partition_by: tuple[LayoutField, ...] = ()
+    sort_by: tuple[LayoutField, ...] = ()
+    location: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+PLAIN: Final = NewLayout()
+"""No partitions, no order, no special folder or property."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A new table, besides the columns. ``relid`` is part of the name of the folder."""
+
+    owner: str
+    relid: int
+    format_version: int
+    layout: NewLayout = PLAIN
+
+
+def layout_of(options: TableOptions) -> NewLayout:
+    """The layout that the configuration of a published table asks for."""
+    return NewLayout(
+        tuple(map(partition_field, options.partition_by)),
+        tuple(map(sort_field, options.sort_by)),
+        options.location,
+        options.properties,
+    )
+
+
+def check_layout(
+    layout: NewLayout,
+    columns: Sequence[LakeColumn],
+    ident: LakeIdent,
+    *,
+    later: Collection[str] = (),
+) -> None:
+    """Raise 42703 for a missing column, 42804 for a column of a type without the transform.
+
+    ``later`` are columns of the table with types that are not known yet.
+    """
+    types = {column.name: column.type for column in columns}
+    for option, fields in (("partition_by", layout.partition_by), ("sort_by", layout.sort_by)):
+        for field in fields:
+            if field.column in later:
+                continue
+            if field.column not in types:
+                raise UndefinedColumn(
+                    f'column "{field.column}" in {option} of lake table "{ident}" does not exist',
+                    hint="Name a lake column of the table in the configuration.",
+                )
+            if not can_transform(field.transform, types[field.column]):
+                raise DatatypeMismatch(
+                    f'column "{field.column}" in {option} of lake table "{ident}" cannot be used '
+                    f"with {field.transform}",
+                    detail=f"The lake column is of type {types[field.column]}.",
+                    hint="Choose a different column or transform in the configuration.",
+                )
