@@ -42,8 +42,8 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     with flow.pgsub.settings(lake={"format_version": 3}):
         by_day = {"partition_by": ["days(at)", "truncate(1, name)"], "sort_by": ["id DESC"]}
         newer = flow.subscribe("newer", ["pub_newer"], tables={"changed": by_day})
-        by_name = {"streamed": {"partition_by": ["name"], "sort_by": ["at"]}}
-        flow.subscribe("streamed", ["pub_streamed"], tables=by_name, copy_data=False)
+        halves = {"streamed": {"partition_by": ["bucket(2, id)"], "sort_by": ["at"]}}
+        flow.subscribe("streamed", ["pub_streamed"], tables=halves, copy_data=False)
         flow.catch_up()
         flow.pgsub.command("refresh", f"{flow.name}_older", "--recopy", f"{flow.name}.older")
         flow.catch_up()
