@@ -134,12 +134,17 @@ class TextWatch:
             self._stored[rel.srrelid] = stored
         return stored
 
-    def _as_followed(self, rel: SubscriptionRel, before: TextTypes, now: TextTypes) -> TextTypes:
-        """The types before, with the numbers of columns that the lake table has followed since."""
+    def _as_followed(self, rel: SubscriptionRel, before: TextTypes) -> TextTypes:
+        """The types before, with the numbers of the columns that the lake table has by now.
+
+        A column that was dropped, and followed, is no longer there: another column of its name that
+        is added later is a new one.
+        """
         text = self.store.columns(rel.srsubid, rel.srrelid)
-        known = {} if text is None else {c.name: c.attnum for c in columns_of(text).columns}
-        followed = {name: n for name, n in now.numbers.items() if known.get(name) == n}
-        return replace(before, numbers={**before.numbers, **followed})
+        remembered = None if text is None else columns_of(text)
+        if remembered is None or remembered.is_forgotten:
+            return before
+        return replace(before, numbers={c.name: c.attnum for c in remembered.columns})
 
     def _compare(
         self, rel: SubscriptionRel, relation: Relation | None, found: TextTypes
@@ -157,7 +162,7 @@ class TextWatch:
         elif stored.types == types:
             return None
         else:
-            before = self._as_followed(rel, from_json(stored.types), found)
+            before = self._as_followed(rel, from_json(stored.types))
             changes = text_changes(before, found)
             rewritten = text_changes(before.without_names(), found.without_names())
             row = stored.changed(types, changes, time.time_ns() // 1000)

@@ -220,3 +220,19 @@ def test_columns_that_the_lake_has_followed_are_no_others(
     watched.turn(ALL_TABLES_SECONDS)
     assert len(warnings(caplog)) == 1
     assert [each.copies for each in watched.found] == [True]
+
+
+def test_a_column_that_is_added_under_the_name_of_one_whose_drop_was_followed_is_new(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No comparison came between the drop and the addition."""
+    watched.types[2] = TextTypes(numbers={"id": 1, "v": 2})
+    watched.turn(ALL_TABLES_SECONDS)
+    rel = watched.world.rel("b")
+    left = (RememberedColumn(1, "id", 23, -1, 23, 1),)
+    text = RememberedColumns(rel.epoch or "", 2, 2, {2: 5}, left, {2: 2}).as_text()
+    watched.world.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+    watched.types[2] = TextTypes(numbers={"id": 1, "v": 3})
+    watched.turn(ALL_TABLES_SECONDS)
+    assert warnings(caplog) == []
+    assert watched.found == []
