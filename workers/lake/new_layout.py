@@ -5,33 +5,32 @@ An existing table keeps the layout that the table has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import DatatypeMismatch, UndefinedColumn
 from catalog.pg_subscription import TableOptions
 from catalog.table_layout import LayoutField, partition_field, sort_field
 from workers.lake.table import LakeColumn, LakeIdent
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _BUCKETED: Final = (
-    pa.types.is_integer,
-    pa.types.is_decimal128,
-    pa.types.is_date32,
-    pa.types.is_timestamp,
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
+    "is_integer",
+    "is_decimal128",
+    "is_date32",
+    "is_timestamp",
+    "is_string",
+    "is_large_string",
+    "is_binary",
+    "is_large_binary",
 )
-_TRUNCATED: Final = tuple(
-    each for each in _BUCKETED if each not in (pa.types.is_date32, pa.types.is_timestamp)
-)
-_KEPT: Final = (*_BUCKETED, pa.types.is_boolean)
-_DATED: Final = (pa.types.is_date32, pa.types.is_timestamp)
-_POSSIBLE: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
+_TRUNCATED: Final = tuple(each for each in _BUCKETED if each not in ("is_date32", "is_timestamp"))
+_KEPT: Final = (*_BUCKETED, "is_boolean")
+_DATED: Final = ("is_date32", "is_timestamp")
+_POSSIBLE: Final[Mapping[str, Sequence[str]]] = {
     "identity": _KEPT,
     "void": _KEPT,
     "bucket": _BUCKETED,
@@ -39,13 +38,16 @@ _POSSIBLE: Final[Mapping[str, Sequence[Callable[[pa.DataType], bool]]]] = {
     "year": _DATED,
     "month": _DATED,
     "day": _DATED,
-    "hour": (pa.types.is_timestamp,),
+    "hour": ("is_timestamp",),
 }
+"""Transform → the functions of ``pyarrow.types`` for the types that the transform takes."""
 
 
 def can_transform(transform: str, type: pa.DataType) -> bool:
     """Is the transform defined for values of the type? Floats have no partitions here."""
-    return any(is_type(type) for is_type in _POSSIBLE[transform])
+    import pyarrow as pa  # the launcher knows layouts, and has no arrays
+
+    return any(getattr(pa.types, is_type)(type) for is_type in _POSSIBLE[transform])
 
 
 @dataclass(frozen=True, slots=True)
