@@ -59,7 +59,10 @@ def creating(
     said = flow.pgsub.scratch / f"{name}.said"
     with said.open("wb") as messages:
         argv = [str(COMMAND), "--data-dir", str(flow.pgsub.data_dir), "create", str(file)]
+        # A test run in the background of a shell ignores Ctrl-C, and a child would, too.
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=messages)
+        signal.signal(signal.SIGINT, before)
     try:
         yield process, said
     finally:
