@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 
@@ -19,7 +20,6 @@ from tests.crash.cases import (
     LAUNCHER,
     VERSIONS,
     Case,
-    Findings,
     Way,
     assert_right,
     cases_of,
@@ -27,7 +27,8 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.fix_publisher import Database, new_database, requested_publisher
+from tests.crash.rounds import Rounds, ways_of
+from tests.fix_publisher import new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
 from workers.process.failpoints import BACKGROUND
@@ -36,29 +37,20 @@ TABLES = ("log", "keyed")
 
 
 @dataclass(kw_only=True)
-class BackgroundRounds(Findings):
+class BackgroundRounds(Rounds):
     """Plays all rounds; the rows are compared after each."""
 
-    family: Family
-    database: Database
     names: tuple[str, ...]
 
-    def play(self, ways: Iterable[Way]) -> None:
-        """An error is blamed on what was not reached."""
-        cases = cases_of(BACKGROUND, *ways)
-        try:
-            self._prepare()
-            for victim, action in ways:
-                if victim == "itself":
-                    for place in BACKGROUND:
-                        self._die(place, action)
-                else:
-                    self._kill(victim)
-        except Exception as error:
-            open_cases = [case for case in cases if case not in self.reached]
-            self.blame(open_cases or cases, f"{type(error).__name__}: {error}")
-        finally:
-            self.family.failpoints.clear()
+    def rounds(self, cases: list[Case]) -> None:
+        """The worker dies at one place after the other, another victim once for both."""
+        self._prepare()
+        for victim, action in ways_of(cases):
+            if victim == "itself":
+                for place in BACKGROUND:
+                    self._die(place, action)
+            else:
+                self._kill_held(victim)
 
     def _prepare(self) -> None:
         for name in self.names:
@@ -96,33 +88,28 @@ class BackgroundRounds(Findings):
         self.write_until_held(place)
         failpoints.release(place)
         self.reached.add(case)
-        self.compare([case])
+        self.caught_up([case])
 
-    def _kill(self, victim: str) -> None:
+    def _kill_held(self, victim: str) -> None:
         failpoints, cases = self.family.failpoints, cases_of(BACKGROUND, (victim, "kill"))
         failpoints.arm(*BACKGROUND)
         self.write_until_held(*BACKGROUND)
         self.write()
-        if victim == "launcher":
-            self.family.kill_launcher()
-            self.family.start()
-        else:
-            self.family.kill_lake_server()
+        self.kill(victim)
         for place in BACKGROUND:
             failpoints.release(place)
         self.reached.update(cases)
-        self.compare(cases)
+        self.caught_up(cases)
 
-    def compare(self, cases: Iterable[Case]) -> None:
+    def caught_up(self, cases: Iterable[Case]) -> None:
         """Everything is confirmed, and the lake has the publisher's rows."""
         wait_confirmed(self.family, self.database, *self.names)
-        for name in self.names:
-            for table in TABLES:
-                published = Counter(native_rows(self.database, f"{name}.{table}"))
-                ours = Counter(self.family.pgsub.rows(name, table))
-                lost, extra = published - ours, ours - published
-                if lost or extra:
-                    self.blame(cases, f"{name}.{table}: lost {lost}, more {extra}")
+        published, ours = {}, {}
+        for name, table in product(self.names, TABLES):
+            both = f"{name}.{table}"
+            published[both] = Counter(native_rows(self.database, both))
+            ours[both] = Counter(self.family.pgsub.rows(name, table))
+        self.compare(cases, published, ours)
 
 
 def _played(
@@ -131,7 +118,7 @@ def _played(
     database = new_database(requested_publisher(request), base)
     names = (f"{base}_a", f"{base}_b")
     made = BackgroundRounds(family=family, database=database, names=names)
-    made.play(tuple(ways))
+    made.play(cases_of(BACKGROUND, *ways))
     yield made
     for name in names:
         if name in family.subscriptions:
@@ -187,5 +174,5 @@ def test_rows_are_visible_before_they_are_confirmed_and_not_confirmed_before_the
     )
     assert database.value(confirmed, (before, name)) is False
     family.failpoints.release(place)
-    played.compare([])
+    played.caught_up([])
     assert database.value(confirmed, (before, name)) is True

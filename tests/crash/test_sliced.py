@@ -9,7 +9,7 @@ No reader sees a part of the transaction meanwhile. Each test tells what was fou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from tests.crash.cases import (
     LAUNCHER,
     VERSIONS,
     Case,
-    Findings,
     Way,
     assert_right,
     cases_of,
@@ -29,7 +28,8 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.fix_publisher import Database, new_database, requested_publisher
+from tests.crash.rounds import Rounds, Rows
+from tests.fix_publisher import new_database, requested_publisher
 from workers.process.failpoints import SLICE_WRITTEN, SLICES
 
 WORK_MEM: Final = "64kB"  # some 350 changes
@@ -66,28 +66,19 @@ def _large_transaction(schema: str, number: int) -> str:
 
 
 @dataclass(kw_only=True)
-class SlicedRounds(Findings):
+class SlicedRounds(Rounds):
     """Plays all rounds; the rows are compared after each."""
 
-    family: Family
-    database: Database
     name: str
     number: int = 0
 
-    def play(self, ways: Iterable[Way]) -> None:
-        """An error is blamed on what was not reached."""
-        cases = cases_of(SLICES, *ways)
-        try:
-            self._prepare()
-            for way in ways:
-                for slices in BEHIND:
-                    self._round(way, slices)
-                self.reached.add((*way, SLICE_WRITTEN))
-        except Exception as error:
-            open_cases = [case for case in cases if case not in self.reached]
-            self.blame(open_cases or cases, f"{type(error).__name__}: {error}")
-        finally:
-            self.family.failpoints.clear()
+    def rounds(self, cases: list[Case]) -> None:
+        """Each victim dies behind one slice, and behind several."""
+        self._prepare()
+        for case in cases:
+            for slices in BEHIND:
+                self._round(case, slices)
+            self.reached.add(case)
 
     def _prepare(self) -> None:
         self.family.configure(apply_work_mem=WORK_MEM)
@@ -99,9 +90,9 @@ class SlicedRounds(Findings):
         self.family.create(self.name, self.database.dsn, [self.name], tables=shared)
         self.family.pgsub.wait(self.name)
 
-    def _round(self, way: Way, slices: int) -> None:
-        victim, action = way
-        failpoints, case = self.family.failpoints, (*way, SLICE_WRITTEN)
+    def _round(self, case: Case, slices: int) -> None:
+        victim, action, _ = case
+        failpoints = self.family.failpoints
         before = self._ours()
         for passed in range(1, slices + 1):
             dies = passed == slices and victim == "itself"
@@ -114,29 +105,18 @@ class SlicedRounds(Findings):
             failpoints.wait_held(SLICE_WRITTEN, PATIENCE, self.family.log_tail)
         if self._ours() != before:
             self.blame([case], f"a part of a transaction was seen, slice {slices}")
-        if victim == "launcher":
-            self.family.kill_launcher()
-            self.family.start()
-        elif victim == "lake server":
-            self.family.kill_lake_server()
+        self.kill(victim)
         failpoints.release(SLICE_WRITTEN)
-        self._compare(case)
-
-    def _compare(self, case: Case) -> None:
         wait_confirmed(self.family, self.database, self.name)
-        published, ours = self._published(), self._ours()
-        for table, rows in published.items():
-            lost, extra = rows - ours[table], ours[table] - rows
-            if lost or extra:
-                self.blame([case], f"{table}: lost {lost.total()}, more {extra.total()}")
+        self.compare([case], self._published(), self._ours())
 
-    def _published(self) -> Mapping[str, Counter[Any]]:
+    def _published(self) -> Rows:
         return {
             table: Counter(self.database.execute(f"SELECT id, v FROM {self.name}.{table}"))
             for table in TABLES
         }
 
-    def _ours(self) -> Mapping[str, Counter[Any]]:
+    def _ours(self) -> Rows:
         pgsub = self.family.pgsub
         found: dict[str, Counter[Any]] = {
             table: Counter(pgsub.rows(self.name, table, ["id", "v"])) for table in ("log", "keyed")
@@ -153,7 +133,7 @@ def _played(
 ) -> Iterator[SlicedRounds]:
     database = new_database(requested_publisher(request), name)
     made = SlicedRounds(family=family, database=database, name=name)
-    made.play(tuple(ways))
+    made.play(cases_of(SLICES, *ways))
     yield made
     if name in family.subscriptions:
         family.drop(name)

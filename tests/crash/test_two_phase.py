@@ -21,7 +21,6 @@ from tests.crash.cases import (
     LAUNCHER,
     VERSIONS,
     Case,
-    Findings,
     Way,
     assert_right,
     cases_of,
@@ -29,7 +28,8 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.fix_publisher import Database, new_database, requested_publisher
+from tests.crash.rounds import Rounds, ways_of
+from tests.fix_publisher import new_database, requested_publisher
 from tests.waiting import wait_until
 from workers.process.failpoints import (
     COMMIT_PREPARED,
@@ -49,31 +49,22 @@ SCHEMA: Final = (
 
 
 @dataclass(kw_only=True)
-class TwoPhaseRounds(Findings):
+class TwoPhaseRounds(Rounds):
     """Plays all rounds; the rows are compared after each."""
 
-    family: Family
-    database: Database
     name: str
     number: int = 0
     sub: str = ""
 
-    def play(self, ways: Iterable[Way]) -> None:
-        """An error is blamed on what was not reached."""
-        cases = cases_of(PLACES, *ways)
-        try:
-            self.database.run(f"CREATE SCHEMA {self.name}")
-            self.database.run(*(each.format(s=self.name) for each in SCHEMA))
-            for way in ways:
-                for place in TWO_PHASE_ENABLED:
-                    self._enable(way, place)
-                for place in (*PREPARE, *COMMIT_PREPARED, *ROLLBACK_PREPARED):
-                    self._round(way, place)
-        except Exception as error:
-            open_cases = [case for case in cases if case not in self.reached]
-            self.blame(open_cases or cases, f"{type(error).__name__}: {error}")
-        finally:
-            self.family.failpoints.clear()
+    def rounds(self, cases: list[Case]) -> None:
+        """Each victim dies while two-phase commit is enabled, and then around each end."""
+        self.database.run(f"CREATE SCHEMA {self.name}")
+        self.database.run(*(each.format(s=self.name) for each in SCHEMA))
+        for way in ways_of(cases):
+            for place in TWO_PHASE_ENABLED:
+                self._enable(way, place)
+            for place in (*PREPARE, *COMMIT_PREPARED, *ROLLBACK_PREPARED):
+                self._round(way, place)
 
     def _enable(self, way: Way, place: str) -> None:
         """A new subscription; what is prepared before, during and after is committed at its end."""
@@ -115,11 +106,7 @@ class TwoPhaseRounds(Findings):
         failpoints.wait_held(place, PATIENCE, self.family.log_tail)
         if unseen is not None and victim != "itself" and self._ours() != unseen:
             self.blame([(*way, place)], "a prepared row was seen before COMMIT PREPARED")
-        if victim == "launcher":
-            self.family.kill_launcher()
-            self.family.start()
-        elif victim == "lake server":
-            self.family.kill_lake_server()
+        self.kill(victim)
         failpoints.release(place)
         self.reached.add((*way, place))
 
@@ -158,12 +145,11 @@ class TwoPhaseRounds(Findings):
 
     def _compare(self, case: Case) -> None:
         wait_confirmed(self.family, self.database, self.sub)
-        ours = self._ours()
-        for table in TABLES:
-            rows = Counter(self.database.execute(f"SELECT id, v FROM {self.name}.{table}"))
-            lost, extra = rows - ours[table], ours[table] - rows
-            if lost or extra:
-                self.blame([case], f"{table}: lost {lost.total()}, more {extra.total()}")
+        rows = "SELECT id, v FROM {}.{}"
+        published = {
+            table: Counter(self.database.execute(rows.format(self.name, table))) for table in TABLES
+        }
+        self.compare([case], published, self._ours())
         left = self.family.pgsub.status("pg_prepared_xacts")
         if left:
             self.blame([case], f"left prepared: {[row['gid'] for row in left]}")
@@ -183,7 +169,7 @@ def _played(
 ) -> Iterator[TwoPhaseRounds]:
     database = new_database(requested_publisher(request), name)
     made = TwoPhaseRounds(family=family, database=database, name=name)
-    made.play(tuple(ways))
+    made.play(cases_of(PLACES, *ways))
     yield made
     made._leave()
     for (gid,) in database.execute(
