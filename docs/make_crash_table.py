@@ -32,6 +32,7 @@ WAYS = {
 GROUPS = (
     ("the apply worker", failpoints.APPLY),
     ("the apply worker, between two slices of a transaction", failpoints.SLICES),
+    ("the thread that receives, with a transaction in progress", failpoints.STREAMED),
     ("the apply worker, enabling two-phase commit", failpoints.TWO_PHASE_ENABLED),
     ("the apply worker, at PREPARE", failpoints.PREPARE),
     ("the apply worker, at COMMIT PREPARED", failpoints.COMMIT_PREPARED),
@@ -61,9 +62,10 @@ def played() -> dict[tuple[str, str, str], dict[str, str]]:
     cases = importlib.import_module("tests.crash.cases")
     found: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
     for path in sorted((ROOT / "tests" / "crash").glob("test_*.py")):
-        runs = ALWAYS if path.name in cases.ALWAYS else FULL
-        for case in cases.cases_in(importlib.import_module(f"tests.crash.{path.stem}")):
-            found[case][path.name] = runs
+        module = importlib.import_module(f"tests.crash.{path.stem}")
+        for test, case in cases.tests_in(module):
+            always = {path.name, f"{path.name}::{test}"} & set(cases.ALWAYS)
+            found[case][path.name] = ALWAYS if always else FULL
     return dict(found)
 
 

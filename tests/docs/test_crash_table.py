@@ -41,6 +41,7 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
 
     That is the launcher's death at the places of its workers, deaths at the places of commands and
     between slices, and the death of a server while a worker stands at a place of a permanent slot.
+    While a transaction in progress is received, a worker alone dies with every other test.
     """
     page = script("make_crash_table")
     cells = {
@@ -63,9 +64,11 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
         *(*failpoints.COMMIT_PREPARED, *failpoints.ROLLBACK_PREPARED),
     }
     everywhere = {*of_commands, *of_two_phase, *failpoints.SLICES}
+    assert {(place, "is killed") for place in failpoints.STREAMED}.isdisjoint(later)
     assert set(later) <= {
         *((place, "launcher") for place in {*of_workers, *failpoints.FINISHEDCOPY}),
         *((place, "lake server") for place in failpoints.FINISHEDCOPY),
+        *((place, head) for place in failpoints.STREAMED for head in page.WAYS),
         *((place, head) for place in everywhere for head in page.WAYS),
     }
 

@@ -56,6 +56,25 @@ SLICES: Final = (SLICE_WRITTEN,)
 The place is apart from ``APPLY``: the transactions of most workloads fit, and no slice is written.
 """
 
+STREAM_STOPPED: Final = "receive.stream_stopped"
+SEGMENT_WRITTEN: Final = "receive.segment_written"
+STREAM_ABORTED: Final = "receive.stream_aborted"
+STREAM_COMMITTED: Final = "receive.stream_committed"
+STREAM_PREPARED: Final = "receive.stream_prepared"
+STREAMED: Final = (
+    STREAM_STOPPED,
+    SEGMENT_WRITTEN,
+    STREAM_ABORTED,
+    STREAM_COMMITTED,
+    STREAM_PREPARED,
+)
+"""Behind the parts of a transaction in progress, in the thread that receives.
+
+A part has come whole; bytes are in a segment's file and not counted; a transaction, or a
+subtransaction, is rolled back; the whole transaction waits for the lake. Apart from ``APPLY``: only
+large transactions are sent while they run.
+"""
+
 BACKGROUND: Final = ("apply.background_begun", "apply.background_synced")
 """Around the synchronisation of published batches in a thread (``synchronous_commit = off``).
 

@@ -24,8 +24,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
@@ -40,13 +41,29 @@ from config.limits import (
 )
 from config.quantities import format_memory, pretty_size
 from workers.columnar.drain import Drain, DrainResult, DrainStatus
+from workers.process import failpoints
 from workers.proto.encode import standby_status_update
-from workers.proto.messages import PG_EPOCH_US, StreamStart, StreamStop
+from workers.proto.messages import (
+    PG_EPOCH_US,
+    StreamAbort,
+    StreamCommit,
+    StreamPrepare,
+    StreamStart,
+    StreamStop,
+)
 from workers.publisher.connection import WalReceiverConn
 from workers.stream.flush_position import FlushPositions, Positions
 from workers.stream.spool import Spool
 
 log = logging.getLogger(__name__)
+
+_PLACES: Final[Mapping[type, str]] = {
+    StreamStop: failpoints.STREAM_STOPPED,
+    StreamAbort: failpoints.STREAM_ABORTED,
+    StreamCommit: failpoints.STREAM_COMMITTED,
+    StreamPrepare: failpoints.STREAM_PREPARED,
+}
+"""A message around the parts of a transaction in progress → the place behind the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +219,8 @@ class Receiver(threading.Thread):
                     self._positions.store_flush_position(end_lsn)
                 if streamed_end is not None:
                     self._positions.store_flush_position(streamed_end)
+            if (place := _PLACES.get(type(result.control))) is not None:
+                failpoints.reach(place)
             self._heard_something(result, result.position - start)
         if result.status == DrainStatus.REPLY_REQUESTED:
             self._send_feedback(force=True)

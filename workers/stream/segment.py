@@ -10,6 +10,7 @@ import numpy as np
 
 from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
+from workers.process import failpoints
 from workers.stream.batch import Bytes
 from workers.stream.commit_index import CommitIndex, write_all
 
@@ -61,6 +62,7 @@ class Segment:
             return 0
         before = self.used
         write_all(self.file, self.buf[:position])
+        failpoints.reach(failpoints.SEGMENT_WRITTEN)
         self.used += position
         return before
 
