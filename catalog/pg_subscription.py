@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from catalog.errcodes import NAME_TOO_LONG, DuplicateColumn, DuplicateObject, InvalidName
-from catalog.namespace import NAMEDATALEN
+from catalog.namespace import NAMEDATALEN, qualified_name
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 
 LAKE_DATABASE_ID: Final = 5
@@ -167,6 +167,10 @@ class Subscription:
     tables: Mapping[str, TableOptions] = field(default_factory=dict)
     password_command: str | None = None
     password_command_ttl: float = 0.0
+
+    def table_options(self, nspname: str, relname: str) -> TableOptions:
+        """What the configuration says of a published table."""
+        return self.tables.get(qualified_name(nspname, relname), TableOptions())
 
     def has_same_publisher(self, later: Subscription) -> bool:
         """Whether the positions of the row's publisher hold for the later row's publisher.

@@ -29,10 +29,9 @@ from catalog.errcodes import (
     ObjectNotInPrerequisiteState,
     ReplicationError,
 )
-from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import SubCreate, Subscription, TableOptions, TwoPhaseState
+from catalog.pg_subscription import SubCreate, Subscription, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.conninfo import passfile_line
 from config.guc import Settings
@@ -365,7 +364,7 @@ def _drop_unused_tables(sub: Subscription, context: CommandContext) -> None:
     """Drop the lake tables of a failed CREATE: owned, not adopted, never written."""
     for rel in context.store.rels(sub.oid):
         ident = LakeIdent(rel.lake_schema, rel.lake_table)
-        options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+        options = sub.table_options(rel.nspname, rel.relname)
         if rel.srsubstate is not SubRelState.READY or options.adopt or options.shared:
             continue
         found = context.lake().table(ident)

@@ -135,7 +135,7 @@ class SchemaFollower:
             return
         for target, own in runs.items():
             rel = rels[target]
-            options = _options(sub, rel)
+            options = sub.table_options(rel.nspname, rel.relname)
             mode = self._mode(options)
             if options.shared:
                 continue
@@ -154,7 +154,7 @@ class SchemaFollower:
         """Are all tables at fault suspended, until a user or the worker has them copied again?"""
         if not isinstance(error, ColumnsChanged) or not error.tables:
             return False
-        modes = {self._mode(_options(sub, rel)) for rel in error.tables}
+        modes = {self._mode(sub.table_options(rel.nspname, rel.relname)) for rel in error.tables}
         return modes == {SUSPEND} or self._copies(sub, error)
 
     def copy_again(self, sub: Subscription, error: ReplicationError) -> bool:
@@ -164,7 +164,7 @@ class SchemaFollower:
 
     def follows(self, sub: Subscription, rel: SubscriptionRel) -> bool:
         """Is a table copied again if its rows have changed without an event?"""
-        options = _options(sub, rel)
+        options = sub.table_options(rel.nspname, rel.relname)
         copies = self.writer.changes_columns and may_copy(rel, options)
         return copies and self._mode(options) == FOLLOW
 
@@ -322,7 +322,3 @@ def _error(sub: Subscription, rel: SubscriptionRel, reason: CannotFollow) -> Col
     )
     error.copies, error.tables = reason.copies, (rel,)
     return error
-
-
-def _options(sub: Subscription, rel: SubscriptionRel) -> TableOptions:
-    return sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())

@@ -44,7 +44,7 @@ from catalog.errcodes import (
 from catalog.leaked_slot import LeakedSlot
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import InvalidXLogRecPtr
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.changes.failed_transaction import FailedChange
@@ -82,7 +82,7 @@ def may_suspend(error: ReplicationError, sub: Subscription, default: str) -> boo
 
 def on_error(sub: Subscription, rel: SubscriptionRel, default: str) -> str:
     """What an error does to a table: ``stop`` or ``suspend``."""
-    options = sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+    options = sub.table_options(rel.nspname, rel.relname)
     return options.on_error or default
 
 

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from catalog.errcodes import DUPLICATE_COLUMN, ReplicationError
 from catalog.namespace import qualified_name
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.lake.table import BRANCH_PREFIX, SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent
 
 
 def source_of(sub: Subscription, rel: SubscriptionRel) -> str:
     """The table's name as a source; empty if the lake table is not shared."""
-    name = qualified_name(rel.nspname, rel.relname)
-    return f"{sub.subuuid}:{name}" if sub.tables.get(name, TableOptions()).shared else ""
+    if not sub.table_options(rel.nspname, rel.relname).shared:
+        return ""
+    return f"{sub.subuuid}:{qualified_name(rel.nspname, rel.relname)}"
 
 
 def owner_of(sub: Subscription, rel: SubscriptionRel) -> str:

@@ -52,10 +52,18 @@ _NAMES_OF_OBJECTS: Final = frozenset(
 """The oids of regproc, aclitem, regprocedure, regoper, regoperator, regclass, regtype, regconfig,
 regdictionary, regnamespace, regrole, regcollation and regdatabase, and of their arrays."""
 
-_COMPARED_NAMES: Final = frozenset({24, 2202, 2205, 2206, 4089, 4096})
-_COMPARED: Final = _COMPARED_NAMES | {1008, 2207, 2210, 2211, 4090, 4097}
-"""The names that are compared (regproc, regprocedure, regclass, regtype, regnamespace, regrole);
-with their arrays."""
+_COMPARED_NAMES: Final = {
+    24: "functions",
+    2202: "functions",
+    2205: "relations",
+    2206: "named_types",
+    4089: "schemas",
+    4096: "roles",
+}
+"""The names that are compared (regproc, regprocedure, regclass, regtype, regnamespace, regrole),
+with the query for the objects that have such names."""
+_COMPARED: Final = _COMPARED_NAMES.keys() | {1008, 2207, 2210, 2211, 4090, 4097}
+"""The same with their arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +173,11 @@ def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, Text
 
 def _fetch_names(conn: QueryConn, oid: int) -> dict[str, str]:
     """The names of all objects that a type names, by oid; none where there are too many."""
-    rows = conn.exec(query("object_names", types=str(oid), limit=str(MOST_OBJECTS + 1)))
+    objects = query(_COMPARED_NAMES[oid])
+    rows = conn.exec(query("object_names", objects=objects, limit=str(MOST_OBJECTS + 1)))
     if len(rows) > MOST_OBJECTS:
         return {}
-    return {to_text(number): to_text(name) for _, number, name in rows}
+    return {to_text(number): to_text(name) for number, name in rows}
 
 
 def _listed(oids: Collection[int]) -> str:

@@ -232,37 +232,38 @@ JOIN pg_catalog.pg_type t ON t.oid = n.oid
 WHERE t.typtype IN ('e', 'c') AND t.oid >= 16384 OR t.oid IN (:named)
 ORDER BY 1, 2, 3
 
--- The names of the objects that values of some types name (regclass 2205, regproc 24, regprocedure
--- 2202, regtype 2206, regnamespace 4089, regrole 4096); none that the server brings along.
+-- The names of objects by oid, but for those that the server brings along.
 -- name: object_names
-SELECT t.oid, o.oid, o.name
-FROM pg_catalog.pg_type t
-JOIN (
-    SELECT 'pg_class', c.oid, n.nspname || '.' || c.relname
-    FROM pg_catalog.pg_class c
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'
-    UNION ALL
-    SELECT 'pg_proc', p.oid, n.nspname || '.' || p.proname
-    FROM pg_catalog.pg_proc p
-    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-    UNION ALL
-    SELECT 'pg_type', y.oid, n.nspname || '.' || y.typname
-    FROM pg_catalog.pg_type y
-    JOIN pg_catalog.pg_namespace n ON n.oid = y.typnamespace
-    WHERE y.typelem = 0
-    UNION ALL
-    SELECT 'pg_namespace', n.oid, n.nspname::text
-    FROM pg_catalog.pg_namespace n
-    WHERE n.nspname !~ '^pg_(toast_)?temp_'
-    UNION ALL
-    SELECT 'pg_authid', r.oid, r.rolname::text
-    FROM pg_catalog.pg_roles r
-) o (catalog, oid, name) ON o.catalog = CASE t.oid
-    WHEN 2205 THEN 'pg_class' WHEN 24 THEN 'pg_proc' WHEN 2202 THEN 'pg_proc'
-    WHEN 2206 THEN 'pg_type' WHEN 4089 THEN 'pg_namespace' WHEN 4096 THEN 'pg_authid' END
-WHERE t.oid IN (:types) AND o.oid >= 16384
+SELECT o.oid, o.name
+FROM (:objects) o (oid, name)
+WHERE o.oid >= 16384
 LIMIT :limit
+
+-- name: relations
+SELECT c.oid, n.nspname || '.' || c.relname
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f') AND c.relpersistence <> 't'
+
+-- name: functions
+SELECT p.oid, n.nspname || '.' || p.proname
+FROM pg_catalog.pg_proc p
+JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+
+-- name: named_types
+SELECT y.oid, n.nspname || '.' || y.typname
+FROM pg_catalog.pg_type y
+JOIN pg_catalog.pg_namespace n ON n.oid = y.typnamespace
+WHERE y.typelem = 0
+
+-- name: schemas
+SELECT n.oid, n.nspname::text
+FROM pg_catalog.pg_namespace n
+WHERE n.nspname !~ '^pg_(toast_)?temp_'
+
+-- name: roles
+SELECT r.oid, r.rolname::text
+FROM pg_catalog.pg_roles r
 
 -- name: column_numbers
 SELECT a.attrelid, a.attname, a.attnum
@@ -270,9 +271,8 @@ FROM pg_catalog.pg_attribute a
 WHERE a.attrelid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 3
 
--- The columns of a relation with dropped ones, and the files of the relation and its partitions, as
--- of one moment: a file says that no row was rewritten since an earlier question.
--- name: shape
+-- A relation and its partitions, at any depth.
+-- name: tree
 WITH RECURSIVE tree (oid) AS (
     SELECT :relid::pg_catalog.oid
     UNION ALL
@@ -280,6 +280,11 @@ WITH RECURSIVE tree (oid) AS (
     FROM pg_catalog.pg_inherits h
     JOIN tree ON h.inhparent = tree.oid
     JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid AND l.relispartition)
+
+-- The columns of a relation with dropped ones, and the files of the relation and its partitions, as
+-- of one moment: a file says that no row was rewritten since an earlier question.
+-- name: shape
+:tree
 SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, :computed, :missing,
        (SELECT pg_catalog.string_agg(f.oid::text || ':' || f.relfilenode::text, ' ' ORDER BY f.oid)
         FROM pg_catalog.pg_class f WHERE f.oid IN (SELECT oid FROM tree) AND f.relfilenode <> 0),
@@ -291,23 +296,11 @@ ORDER BY a.attnum
 -- The bytes of a relation and its partitions with TOAST and without indexes. The first form takes a
 -- lock on each table; the second one has the sizes of the last VACUUM or ANALYZE.
 -- name: table_size
-WITH RECURSIVE tree (oid) AS (
-    SELECT :relid::pg_catalog.oid
-    UNION ALL
-    SELECT h.inhrelid
-    FROM pg_catalog.pg_inherits h
-    JOIN tree ON h.inhparent = tree.oid
-    JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid AND l.relispartition)
+:tree
 SELECT coalesce(pg_catalog.sum(pg_catalog.pg_table_size(oid)), 0)::pg_catalog.int8 FROM tree
 
 -- name: table_pages
-WITH RECURSIVE tree (oid) AS (
-    SELECT :relid::pg_catalog.oid
-    UNION ALL
-    SELECT h.inhrelid
-    FROM pg_catalog.pg_inherits h
-    JOIN tree ON h.inhparent = tree.oid
-    JOIN pg_catalog.pg_class l ON l.oid = h.inhrelid AND l.relispartition)
+:tree
 SELECT coalesce(pg_catalog.sum(
     f.relpages::pg_catalog.int8
         * pg_catalog.current_setting('block_size')::pg_catalog.int8), 0)::pg_catalog.int8

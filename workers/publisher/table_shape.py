@@ -64,6 +64,7 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
         query(
             "shape",
             relid=str(relid),
+            tree=query("tree", relid=str(relid)),
             lists=query(newest("lists", version, 15, 10), **values),
             computed=query(newest("computed", version, 12, 10)),
             missing=query(newest("missing", version, 11, 10)),
@@ -99,11 +100,12 @@ def fetch_size(conn: QueryConn, relid: int) -> int:
 
     While a table is locked exclusively, its statistics say how large it was.
     """
+    tree = query("tree", relid=str(relid))
     conn.exec(f"SELECT pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', false)")
     try:
-        rows = conn.exec(query("table_size", relid=str(relid)))
+        rows = conn.exec(query("table_size", tree=tree))
     except ReplicationError as error:
         if error.code != LOCK_NOT_AVAILABLE:
             raise
-        rows = conn.exec(query("table_pages", relid=str(relid)))
+        rows = conn.exec(query("table_pages", tree=tree))
     return to_number(rows[0][0])

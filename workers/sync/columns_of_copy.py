@@ -37,13 +37,14 @@ def prepare_columns(
     drops: bool,
 ) -> ColumnsOfCopy:
     """Plan the columns of a copy, and make the first step."""
-    ident, options = LakeIdent(rel.lake_schema, rel.lake_table), options_of(sub, rel)
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    options = sub.table_options(rel.nspname, rel.relname)
     if options.shared or not dest.changes_columns:
         return ColumnsOfCopy()
     lake = dest.table(ident)
     if lake is None or lake.owner != owner_of(sub, rel):
         return ColumnsOfCopy()
-    if not rel.recopy and (options.adopt or not _is_new(lake)):
+    if not rel.recopy and (options.adopt or not is_new(lake)):
         return ColumnsOfCopy()
     before = from_text(lake.publisher_columns) if lake.publisher_columns else None
     gone: Collection[int] = shape.dropped if drops and shape is not None else ()
@@ -72,14 +73,9 @@ def prepare_columns(
     return plan
 
 
-def _is_new(lake: LakeTable) -> bool:
+def is_new(lake: LakeTable) -> bool:
     """Was no copy of the lake table ever published?"""
     return lake.records == 0 and lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
-
-
-def options_of(sub: Subscription, rel: SubscriptionRel) -> TableOptions:
-    """The configuration of a table."""
-    return sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
 
 
 def with_options(sub: Subscription, rel: SubscriptionRel, options: TableOptions) -> Subscription:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from catalog.changed_text import StoredTextTypes
-from catalog.pg_lsn import LSN, InvalidXLogRecPtr
+from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_checks import check_keys
@@ -50,7 +50,7 @@ from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
 from workers.publisher.table_shape import fetch_shape
 from workers.sync.attempt_check import check_same_attempt
-from workers.sync.columns_of_copy import options_of, prepare_columns
+from workers.sync.columns_of_copy import is_new, prepare_columns
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
@@ -77,7 +77,7 @@ def copy_table(
     catalog row with the copy position (``floor``), the state of the lake table, and the columns
     that change when the copy is published.
     """
-    options = options_of(sub, rel)
+    options = sub.table_options(rel.nspname, rel.relname)
     remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
     shape = fetch_shape(conn, remote.relid, sub.subpublications)
     drops = options.on_dropped_column or process.settings.on_dropped_column
@@ -129,8 +129,7 @@ def copy_table(
         'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s"',
         *(sub.oid, rel.srrelid, origin_startpos, rows, len(ranges), name),
     )
-    never_written = lake.stamp is not None and lake.stamp.lsn == InvalidXLogRecPtr
-    held_nothing = rel.recopy or bool(source) or (empty and never_written and not options.adopt)
+    held_nothing = rel.recopy or bool(source) or (is_new(lake) and not options.adopt)
     return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan
 
 

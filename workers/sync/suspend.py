@@ -40,7 +40,6 @@ from workers.process.worker_process import WorkerProcess
 from workers.publisher.connect import connect_publisher
 from workers.publisher.sync_slot import drop_sync_slot
 from workers.sync.attempt import undo_published_attempt
-from workers.sync.columns_of_copy import options_of
 from workers.sync.copied_columns import CopyOutdated
 
 log = logging.getLogger(__name__)
@@ -86,7 +85,7 @@ def _copy_again(
     """
     now = process.store.rel(sub.oid, rel.srrelid)
     if now is not None and now.srsubstate is SubRelState.FINISHEDCOPY:
-        if not may_copy(now, options_of(sub, now)):
+        if not may_copy(now, sub.table_options(now.nspname, now.relname)):
             return False
         mark_for_recopy(sub, [now], process.store)
     _remove_copy(process, rel, dest, sub)

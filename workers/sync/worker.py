@@ -68,7 +68,7 @@ from workers.sync import permanent_slot
 from workers.sync.attempt import begin_attempt
 from workers.sync.attempt_check import check_attempt_and_publisher, store_publication
 from workers.sync.catch_up import catch_up, wait_for_catchup
-from workers.sync.columns_of_copy import options_of, with_options
+from workers.sync.columns_of_copy import with_options
 from workers.sync.context import SyncContext
 from workers.sync.copied_columns import CopiedColumns
 from workers.sync.copy_table import copy_table
@@ -126,7 +126,8 @@ def _temporary(context: SyncContext, rel: SubscriptionRel) -> None:
     )
     branch = writer.new_branch_name(_branch_prefix(sub, rel))
     rel, lake, start, columns = _copy(context, rel, branch)
-    writer.read_as(with_options(sub, rel, columns.options(options_of(sub, rel))))
+    options = columns.options(sub.table_options(rel.nspname, rel.relname))
+    writer.read_as(with_options(sub, rel, options))
     writer.adopt_branch(rel, lake, branch, start)
     caught_up = wait_for_catchup(process, sub, rel, start)
     applier = _applier(context, rel, writer, start)

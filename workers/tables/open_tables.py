@@ -30,7 +30,6 @@ from catalog.errcodes import (
     UndefinedTable,
     at_fault,
 )
-from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
@@ -97,7 +96,7 @@ class OpenTables:
 
     def options(self, rel: SubscriptionRel) -> TableOptions:
         """The table's options in the configuration."""
-        return self._sub.tables.get(qualified_name(rel.nspname, rel.relname), TableOptions())
+        return self._sub.table_options(rel.nspname, rel.relname)
 
     def current(self, rels: Iterable[SubscriptionRel]) -> list[OpenTable]:
         """The open tables among ``rels`` whose catalog rows still describe the same copy."""

@@ -79,17 +79,17 @@ def test_a_renamed_object(names: dict[str, str], said: list[str]) -> None:
 
 def test_the_names_of_objects() -> None:
     listed: list[tuple[str | None, ...]] = [
-        ("2205", "16500", "public.a"),
-        ("2205", "16510", "public.b"),
+        ("16500", "public.a"),
+        ("16510", "public.b"),
     ]
     answers: dict[str, list[tuple[str | None, ...]]] = {
         "needed": [("5", "r", "2205", "b", "regclass")],
-        "pg_authid": listed,
+        "pg_catalog.pg_class c": listed,
         "attnum\nFROM": [("5", "r", "1")],
     }
     conn = ScriptedPublisher(18, answers)
     assert fetch_text_types(conn, [5])[5] == TextTypes({"r": (2205,)}, {2205: NAMES}, {"r": 1})
-    answers["pg_authid"] = listed * 5001
+    answers["pg_catalog.pg_class c"] = listed * 5001
     assert fetch_text_types(ScriptedPublisher(18, answers), [5])[5].types[2205].parts == {}
 
 
