@@ -26,10 +26,11 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, reduction
 from multiprocessing.connection import Connection, wait
+from types import ModuleType
 from typing import Any, Final
 
 from catalog.errcodes import InternalError, ReplicationError
@@ -39,8 +40,7 @@ from workers.process.log import CONSOLE_ENV, FORMAT_ENV
 
 log = logging.getLogger(__name__)
 
-_PRELOAD: Final = ["__main__", "workers.fork_server_signals", "workers.fork_server_preload"]
-"""``__main__`` is the launcher's script: without the preload every forked process imports it."""
+_PRELOAD: Final = ["workers.fork_server_signals", "workers.fork_server_preload", __name__]
 
 _ENVIRONMENT: Final = {
     # Python never imports from the current directory, even a module with a name of pgsub.
@@ -95,6 +95,22 @@ class _Descriptor:
 
 def _receive_descriptor(duplicate: Any) -> _Descriptor:
     return _Descriptor(duplicate.detach())
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Hide the launcher's script from ``multiprocessing`` while a process is started.
+
+    Otherwise every forked process runs the script's imports, the whole command line, before any
+    work: 0.05 s of CPU and memory of its own. A forked process needs no more than the module of
+    the call.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 class ForkedWorker:
@@ -162,7 +178,7 @@ class ForkedWorker:
         self._on_change()
 
     def _live(self) -> int:
-        with _MULTIPROCESSING:
+        with _MULTIPROCESSING, _without_script():
             self._process.start()
         watch = _pidfd(self._process.pid)
         with self._lock:
@@ -249,7 +265,7 @@ def call_forked(call: Callable[..., None], *words: str, pass_fds: Sequence[int])
     given = call, words, answer, _Descriptor(2), held, os.environ.get(FORMAT_ENV)
     process = _CONTEXT.Process(target=_call, args=given, daemon=True)
     with answers:
-        with answer, _MULTIPROCESSING:
+        with answer, _MULTIPROCESSING, _without_script():
             process.start()
         try:
             fields = answers.recv()

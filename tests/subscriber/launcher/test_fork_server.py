@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -87,6 +88,19 @@ def test_a_call_in_a_forked_process(tmp_path: Path, capfd: pytest.CaptureFixture
     with pytest.raises(ReplicationError) as broken:
         call_forked(_break, pass_fds=[])
     assert "planted" not in broken.value.report()
+
+
+def test_a_forked_process_does_not_import_the_launcher_s_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "script.py")
+    (tmp_path / "script.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    call_forked(_say, str(tmp_path), "heard", pass_fds=[])
+    assert (tmp_path / "pid").exists()
+    assert not (tmp_path / "imported").exists()
+    assert sys.modules["__main__"] is script
 
 
 @pytest.mark.crash
