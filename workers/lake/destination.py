@@ -39,11 +39,13 @@ class Destination(Protocol):
         relid: int,
         stamp: Stamp,
         layout: NewLayout = PLAIN,
+        publisher_columns: str = "",
     ) -> LakeTable:
         """Create the namespace and the table; ``main`` gets an empty snapshot with the stamp.
 
         A stamp with a source is left out: a commit to ``main`` of a shared table would hide the
-        positions that workers of other sources have published meanwhile.
+        positions that workers of other sources have published meanwhile. ``publisher_columns`` is
+        kept in the table (``LakeTable``).
         """
 
     def generated_columns(

@@ -66,12 +66,16 @@ PLAIN: Final = NewLayout()
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A new table, besides the columns. ``relid`` is part of the name of the folder."""
+    """A new table, besides the columns. ``relid`` is part of the name of the folder.
+
+    ``publisher_columns``: see ``LakeTable``.
+    """
 
     owner: str
     relid: int
     format_version: int
     layout: NewLayout = PLAIN
+    publisher_columns: str = ""
 
 
 def layout_of(options: TableOptions) -> NewLayout:

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -54,7 +55,7 @@ from workers.sync.columns_of_copy import is_new, prepare_columns
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
-from workers.sync.remember_columns import remember_columns
+from workers.sync.remember_columns import columns_to_remember, remember_columns
 from workers.tables.new_table import prepare_lake_table
 from workers.tables.position import recopy_command, stamp_at
 from workers.tables.table_locks import TableLocks
@@ -92,17 +93,17 @@ def copy_table(
     with locks.held([ident]):
         plan = prepare_columns(sub, rel, remote, shape, dest, drops=drops == "drop")
         options = plan.options(options)
-        lake = prepare_lake_table(
-            sub, rel, remote, options, dest, former_owners=process.store.former_owners()
-        )
-    kept = plan.kept or {}
-    columns_of_copy = remember_columns(shape, rel, remote, options, kept, lake, dest)
-    rel = _store_beginning(
-        process, conn, rel, remote, lake.snapshot_id, origin_startpos, columns_of_copy
-    )
+        what = shape, rel, remote, options, plan.kept or {}
+        remembered = partial(columns_to_remember, *what, dest=dest)
+        former = process.store.former_owners()
+        lake = prepare_lake_table(sub, rel, remote, options, dest, former, remembered)
+    text = remembered(lake.columns)
+    remember_columns(text, lake, dest)
+    base = lake.snapshot_id
+    rel = _store_beginning(process, conn, rel, remote, base, origin_startpos, text)
     # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
     # another writer has committed since, the copy is not published (40001).
-    dest.create_branch(lake.ident, branch, None if source else lake.snapshot_id)
+    dest.create_branch(lake.ident, branch, None if source else base)
     failpoints.reach("tablesync.branch_created")
     if rel.recopy or source:
         _empty(rel, lake, dest, branch, origin_startpos, source)

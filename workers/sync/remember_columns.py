@@ -2,32 +2,36 @@
 
 The stream brings names and types of columns, and no numbers. A change of the columns behind the
 copy can be followed only if the columns of the copy are known by number.
+
+A lake table that pgsub makes is made with the columns, and costs no further commit. The fields of a
+new table are numbered from 1 in the order of the columns. The numbers are compared all the same
+once the table is there: a catalog that numbers differently costs a commit, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.schema_change import first_look
 from workers.lake.destination import Destination
-from workers.lake.table import LakeTable
+from workers.lake.table import LakeColumn, LakeTable
 from workers.proto.messages import Relation, RelationColumn
 from workers.publisher.remote_table import RemoteTable
 from workers.publisher.table_shape import TableShape
 
 
-def remember_columns(
+def columns_to_remember(
     shape: TableShape | None,
     rel: SubscriptionRel,
     remote: RemoteTable,
     options: TableOptions,
     kept: Mapping[int, int],
-    lake: LakeTable,
+    lake: Sequence[LakeColumn],
     dest: Destination,
 ) -> str | None:
-    """Keep the columns of the copy in the lake table, and return them for the catalog.
+    """The columns of the copy as text, for a lake table of these columns.
 
     None for a shared lake table, or if the lake server cannot change columns: nothing is followed.
     ``kept`` are lake columns of columns that the publisher has no more.
@@ -39,9 +43,11 @@ def remember_columns(
         for column in remote.columns
     )
     relation = Relation(remote.relid, remote.nspname, remote.relname, remote.relreplident, columns)
-    found = first_look(shape, relation, lake.columns, options, rel.epoch or "", kept)
-    if found is None:
-        return None
-    text = found.as_text()
-    dest.change_columns(lake.ident, (), lambda _columns: text)
-    return text
+    found = first_look(shape, relation, lake, options, rel.epoch or "", kept)
+    return None if found is None else found.as_text()
+
+
+def remember_columns(text: str | None, lake: LakeTable, dest: Destination) -> None:
+    """Keep the columns of the copy in the lake table, unless the table has them."""
+    if text is not None and lake.publisher_columns != text:
+        dest.change_columns(lake.ident, (), lambda _columns: text)

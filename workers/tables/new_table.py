@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from catalog.errcodes import DuplicateTable
@@ -59,10 +59,14 @@ def prepare_lake_table(
     remote: RemoteTable,
     options: TableOptions,
     dest: Destination,
-    *,
     former_owners: Collection[str],
+    remembered: Callable[[Sequence[LakeColumn]], str | None] = lambda _columns: None,
 ) -> LakeTable:
-    """Make, find or adopt the lake table; 42P07 if an existing table has a different owner."""
+    """Make, find or adopt the lake table; 42P07 if an existing table has a different owner.
+
+    ``remembered`` returns the text that a table is made with (``LakeTable.publisher_columns``),
+    from the columns with the field ids that they will have.
+    """
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = stamp_at(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
     owner = owner_of(sub, rel)
@@ -78,8 +82,15 @@ def prepare_lake_table(
         check_names(f"{rel.nspname}.{rel.relname}", columns)
         layout = layout_of(options)
         check_layout(layout, columns, ident)
+        text = remembered([replace(each, field_id=n) for n, each in enumerate(columns, 1)])
         return dest.create_table(
-            ident, columns, owner=owner, relid=rel.srrelid, stamp=stamp, layout=layout
+            ident,
+            columns,
+            owner=owner,
+            relid=rel.srrelid,
+            stamp=stamp,
+            layout=layout,
+            publisher_columns=text or "",
         )
     if lake.owner != owner:
         if not options.adopt:

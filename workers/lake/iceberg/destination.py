@@ -134,13 +134,15 @@ class IcebergDestination(Destination):
         relid: int,
         stamp: Stamp,
         layout: NewLayout = PLAIN,
+        publisher_columns: str = "",
     ) -> LakeTable:
         """Create the table with an empty snapshot that has the position.
 
         A table that an earlier attempt of the owner left as new is finished; all further existing
         tables are refused (42P07).
         """
-        summary, new = first_summary(stamp), NewTable(owner, relid, self._format_version, layout)
+        summary = first_summary(stamp)
+        new = NewTable(owner, relid, self._format_version, layout, publisher_columns)
         try:
             created = self._tables.create_table(ident, columns, new, summary)
         except DuplicateTable:

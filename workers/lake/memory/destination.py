@@ -110,6 +110,7 @@ class MemoryDestination(Destination):
         relid: int,
         stamp: Stamp,
         layout: NewLayout = PLAIN,
+        publisher_columns: str = "",
     ) -> LakeTable:
         """Create the table with an empty snapshot on ``main`` that has the position."""
         del layout
@@ -118,7 +119,8 @@ class MemoryDestination(Destination):
             existing = self.lake.tables.get(ident)
             if existing is not None and (existing.owner != owner or MAIN in existing.refs):
                 raise DuplicateTable(f'lake table "{ident}" already exists')
-            table = self.lake.tables[ident] = MemoryTable(tuple(columns), owner)
+            table = MemoryTable(tuple(columns), owner, publisher_columns)
+            self.lake.tables[ident] = table
             self.lake.commit(table, MAIN, (), None if stamp.source else stamp)
         return self._existing(ident)
 

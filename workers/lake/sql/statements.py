@@ -15,7 +15,7 @@ from sqlglot.dialects.spark import Spark  # given by name, every worker would im
 
 from catalog.table_layout import LayoutField
 from workers.lake.connect.session_conf import CATALOG
-from workers.lake.metadata.snapshots import OWNER
+from workers.lake.metadata.snapshots import OWNER, PUBLISHER_COLUMNS
 from workers.lake.new_layout import NewTable
 from workers.lake.sql.spark_typemap import spark_ddl
 from workers.lake.table import MAIN, SOURCE_COLUMN, LakeColumn, LakeIdent
@@ -104,7 +104,10 @@ def create_namespace(ident: LakeIdent) -> str:
 def new_table_properties(new: NewTable) -> dict[str, str]:
     """All properties of a new table; those of the configuration go before ours that are free."""
     given = {**NEW_TABLE_PROPERTIES, **dict(new.layout.properties)}
-    return {**given, **TABLE_PROPERTIES, FORMAT_VERSION: str(new.format_version), OWNER: new.owner}
+    ours = {**TABLE_PROPERTIES, FORMAT_VERSION: str(new.format_version), OWNER: new.owner}
+    if new.publisher_columns:
+        ours[PUBLISHER_COLUMNS] = new.publisher_columns
+    return {**given, **ours}
 
 
 def _term(field: LayoutField) -> str:
