@@ -3,9 +3,15 @@
 Importing Arrow, numba, the Spark Connect client and the compiled kernels takes seconds of CPU;
 forking a process after the imports takes milliseconds. No import opens a connection or starts a
 thread: connections and threads would be broken in a forked child.
+
+The objects of the modules live for ever, so the garbage collector of a forked process leaves them
+alone (``gc.freeze``). A collection writes to every object that it looks at: each worker would copy
+the pages of all modules, and look at 300,000 objects again and again.
 """
 
 from __future__ import annotations
+
+import gc
 
 import workers.apply.worker
 import workers.lake.connect.session
@@ -14,3 +20,5 @@ import workers.sync.worker  # noqa: F401 (imported for the forked worker)
 from workers.columnar.warm import warm
 
 warm()
+gc.collect()
+gc.freeze()

@@ -40,7 +40,7 @@ from workers.process.log import CONSOLE_ENV, FORMAT_ENV
 
 log = logging.getLogger(__name__)
 
-_PRELOAD: Final = ["workers.fork_server_signals", "workers.fork_server_preload", __name__]
+_PRELOAD: Final = ["workers.fork_server_signals", __name__, "workers.fork_server_preload"]
 
 _ENVIRONMENT: Final = {
     # Python never imports from the current directory, even a module with a name of pgsub.
