@@ -44,6 +44,9 @@ INSERT OR IGNORE INTO former_owner SELECT subuuid FROM pg_subscription WHERE oid
 -- name: former_owners
 SELECT subuuid FROM former_owner
 
+-- name: forget_former_owner
+DELETE FROM former_owner WHERE subuuid = :subuuid
+
 -- name: next_generation
 UPDATE pg_subscription SET generation = generation + 1 WHERE oid = :oid RETURNING generation
 
@@ -56,6 +59,13 @@ ORDER BY r.oid LIMIT 1
 
 -- name: insert_lake_relation
 INSERT INTO lake_relation VALUES (:oid, :lake_schema, :lake_table)
+
+-- name: unused_lake_relations
+SELECT * FROM lake_relation WHERE oid NOT IN (SELECT srrelid FROM pg_subscription_rel)
+
+-- name: forget_lake_relation
+DELETE FROM lake_relation
+WHERE oid = :oid AND oid NOT IN (SELECT srrelid FROM pg_subscription_rel)
 
 -- name: rels
 SELECT * FROM pg_subscription_rel WHERE srsubid = :srsubid ORDER BY srrelid
@@ -123,6 +133,11 @@ INSERT OR REPLACE INTO lake_durable VALUES (:lake_schema, :lake_table, :metadata
 
 -- name: lake_durable
 SELECT * FROM lake_durable
+
+-- name: forget_lake_durable
+DELETE FROM lake_durable
+WHERE lake_schema = :lake_schema AND lake_table = :lake_table
+    AND metadata_location = :metadata_location
 
 -- name: put_spark_session
 INSERT OR REPLACE INTO spark_session VALUES (:subid, :relid, :generation, :user_id, :session_id)

@@ -22,6 +22,7 @@ from catalog.errcodes import (
 )
 from catalog.expired_files import ExpiredFileLists
 from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
+from catalog.lake_names import LakeNames
 from catalog.last_error import LastErrors
 from catalog.leaked_branch import LeakedBranches
 from catalog.leaked_slot import LeakedSlot
@@ -58,6 +59,7 @@ _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
 class CatalogStore(
     ChangedText,
     ExpiredFileLists,
+    LakeNames,
     LastErrors,
     LeakedBranches,
     SchemaChanges,
@@ -125,10 +127,6 @@ class CatalogStore(
         with self.transaction():
             self._write("insert_former_owner", {"oid": subid})
             self._write("delete_subscription", {"oid": subid})
-
-    def former_owners(self) -> set[str]:
-        """The uuids of dropped subscriptions: a new subscription may adopt their lake tables."""
-        return set(self._all("former_owners", lambda row: str(row[0])))
 
     def next_generation(self, subid: int) -> int:
         """A new worker generation of the subscription."""
@@ -293,17 +291,6 @@ class CatalogStore(
         with self.transaction():
             for relid in relids:
                 self._write("clear_in_flight", {**values, "relid": relid})
-
-    def put_lake_durable(self, tables: Iterable[tuple[str, str, str]]) -> None:
-        """Store the metadata files that are on the disk: (lake schema, lake table, location)."""
-        with self.transaction():
-            for schema, table, location in tables:
-                row = {"lake_schema": schema, "lake_table": table, "metadata_location": location}
-                self._write("put_lake_durable", row)
-
-    def lake_durable(self) -> list[tuple[str, str, str]]:
-        """What ``put_lake_durable`` stored last of each lake table."""
-        return self._all("lake_durable", lambda row: (row[0], row[1], row[2]))
 
     def put_spark_session(
         self, subid: int, relid: int, generation: int, user_id: str, session_id: str

@@ -19,6 +19,7 @@ from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.remedies import LEAKED_BRANCH
 from subscriber.commands.context import CommandContext
 from subscriber.messages import warning
+from workers.lake.server.dropped_tables import forget_what_left
 from workers.lake.table import LakeIdent
 from workers.tables.leaked_branches import drop_leaked_branches
 
@@ -26,7 +27,10 @@ from workers.tables.leaked_branches import drop_leaked_branches
 def drop_lake_branches(
     sub: Subscription, rels: Sequence[SubscriptionRel], context: CommandContext
 ) -> None:
-    """Drop the branches of the tables that belong to the subscription, and all listed branches."""
+    """Drop the branches of the tables that belong to the subscription, and all listed branches.
+
+    What the catalog keeps of lake tables that are gone is forgotten at the same chance.
+    """
     idents = {LakeIdent(rel.lake_schema, rel.lake_table) for rel in rels}
     now = time.time_ns() // 1000
     with context.store.transaction():
@@ -38,6 +42,7 @@ def drop_lake_branches(
     left = drop_leaked_branches(context.store, context.lake_tables, context.lake)
     kept = {LakeIdent(leak.lake_schema, leak.lake_table) for leak in left}
     _discard_copies(rels, kept, context)
+    forget_what_left(context.data_dir, context.store)
     by_reason: dict[str, list[str]] = {}
     for leak in left:
         if leak.subuuid == sub.subuuid:

@@ -9,11 +9,13 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_subscription_rel import SubRelState
+from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.create_drop import create_subscription, drop_subscription
 from subscriber.commands.lake_branches import drop_lake_branches
 from subscriber.commands.refresh import refresh_publication
 from tests.subscriber.commands.subscribed import row
 from tests.subscriber.twins import Around, PublishedTable, statement
+from tests.workers.lake.server.torn_tables import TornLake
 from workers.lake.table import SHARED, LakeIdent
 
 
@@ -114,3 +116,17 @@ def test_a_table_with_a_branch_keeps_the_files_of_a_copy(subscribed: Around) -> 
     copied = replace(rel, srsubstate=SubRelState.DATASYNC, epoch="the copy")
     drop_lake_branches(sub, [copied], subscribed.context)
     assert subscribed.lake.discarded == []
+
+
+@pytest.mark.parametrize("how", ["DROP", "a table leaves"])
+def test_what_is_kept_of_lake_tables_that_are_gone_is_forgotten(
+    subscribed: Around, how: str
+) -> None:
+    TornLake(subscribed.context.data_dir)
+    subscribed.store.put_lake_durable([("public", "a", "file:/a"), ("public", "t", "file:/t")])
+    if how == "DROP":
+        drop_subscription("mysub", subscribed.context)
+    else:
+        del subscribed.publisher.tables["a"]
+        bring_in_line(row(subscribed), statement(), subscribed.context)
+    assert subscribed.store.lake_durable() == [("public", "t", "file:/t")]

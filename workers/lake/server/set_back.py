@@ -28,13 +28,14 @@ import logging
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError
 from catalog.store_sqlite import CatalogStore
 from config.lake import embedded_catalog_file
+from workers.lake.server.dropped_tables import forget_dropped_tables
 from workers.lake.server.moved_lake import check_not_moved
 from workers.lake.server.whole_table import LostFileError, Metadata, check_table, read_metadata
 from workers.lake.storage.catalog_pointers import CatalogPointers, Pointer
@@ -56,8 +57,10 @@ def set_embedded_tables_back(data_dir: Path) -> None:
         check_not_moved(file.parent.resolve())  # the hint names the absolute path
         with closing(CatalogStore.open(data_dir)) as store:
             stored = store.lake_durable()
-        durable = {LakeIdent(schema, table): location for schema, table, location in stored}
-        set_torn_tables_back(file, durable)
+            durable = {LakeIdent(schema, table): location for schema, table, location in stored}
+            set_torn_tables_back(file, durable)
+            with suppress(sqlite3.Error):  # the next start does it
+                forget_dropped_tables(data_dir, store)
 
 
 def set_torn_tables_back(path: Path, durable: Mapping[LakeIdent, str]) -> None:
