@@ -231,6 +231,8 @@ class SchemaFollower:
         except InvalidName as error:
             raise failed_at(relation, changes, 0, error) from None
         self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])))
+        if decision.doubts:
+            _warn_of_old_rows(sub, rel, table, decision)
 
     def _look(
         self, rel: SubscriptionRel, options: TableOptions, relation: Relation, lake: LakeTable
@@ -286,6 +288,23 @@ class SchemaFollower:
             *(rel.srsubid, rel.srrelid, lsn, table.lake.ident),
             *(qualified_name(rel.nspname, rel.relname), "; ".join(decision.sentences)),
         )
+
+
+def _warn_of_old_rows(
+    sub: Subscription, rel: SubscriptionRel, table: OpenTable, decision: Decision
+) -> None:
+    name = qualified_name(rel.nspname, rel.relname)
+    log.warning(
+        "action=own_values subid=%d relid=%d %s",
+        *(rel.srsubid, rel.srrelid),
+        f'lake table "{table.lake.ident}" may have other values than table "{name}"',
+        extra={
+            "DETAIL": f"{' '.join(decision.doubts)} The lake table had a column of that name, and "
+            "the column's values in these rows stay.",
+            "HINT": f"If they are not the publisher's, {recopy_command(sub.subname, rel)} copies "
+            "the table again.",
+        },
+    )
 
 
 def _check_commutes(decision: Decision) -> None:

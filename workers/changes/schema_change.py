@@ -82,11 +82,13 @@ class Decision:
     """What brings a lake table in line with a message.
 
     ``changes`` are made in one step. ``sentences`` say what happened on the publisher, and
-    ``kinds`` count what happened.
+    ``kinds`` count what happened. ``doubts`` say why a column that the lake table had before may
+    have other values in the rows that are there.
     """
 
     changes: tuple[ColumnChange, ...]
     sentences: tuple[str, ...]
+    doubts: tuple[str, ...]
     kinds: Mapping[ColumnChangeKind, int]
     _before: RememberedColumns
     _shape: TableShape
@@ -216,6 +218,7 @@ class _Change:
         self._nulls = nulls
         self._changes: list[ColumnChange] = []
         self._sentences: list[str] = []
+        self._doubts: list[str] = []
         self._kinds: Counter[ColumnChangeKind] = Counter()
         self._kept = dict(before.kept)
         self._types = {each.field_id: each.type for each in lake}
@@ -264,7 +267,8 @@ class _Change:
     def join(self, column: ShapeColumn) -> None:
         """A column that the message has for the first time.
 
-        A column that a user has added to the lake table before is taken as it is.
+        A column that a user has added to the lake table before is taken as it is. The rows that
+        are there keep the user's values, and the publisher's may be others.
         """
         name, type = self._options.lake_column(column.name), self._lake_type(column)
         taken = next((id for id, each in self._names.items() if each == name), None)
@@ -273,6 +277,10 @@ class _Change:
                 raise CannotFollow(
                     f'The lake table has a column "{name}" of another type.', copies=False
                 )
+            try:
+                self._check_old_rows(column)
+            except CannotFollow as reason:
+                self._doubts.append(f"{reason}")
         else:
             self._check_old_rows(column)
             self._make_room(name)
@@ -310,6 +318,7 @@ class _Change:
         return Decision(
             tuple(self._changes),
             tuple(self._sentences),
+            tuple(self._doubts),
             dict(self._kinds),
             self._before,
             self._shape,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from catalog.errcodes import ReplicationError
@@ -16,6 +17,7 @@ from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
 from workers.apply.copy_again import CopyAgain
 from workers.apply.follow_schema import SchemaFollower
+from workers.lake.column_changes import AddColumn
 from workers.lake.table import LakeIdent
 from workers.process import failpoints
 from workers.proto.messages import Insert, Message, Update
@@ -303,6 +305,29 @@ def test_a_column_that_is_added_with_a_default(
     else:
         applier.apply_batch(new)
         assert [each["w"] for each in rows(world)] == [None, 300]
+
+
+@pytest.mark.parametrize("has_missing", [True, False])
+def test_a_column_that_the_lake_has_already_may_have_other_values(
+    world: Subscribed,
+    publisher: Publisher,
+    caplog: pytest.LogCaptureFixture,
+    has_missing: bool,
+) -> None:
+    """The publisher's column comes with a default for the rows that are there."""
+    remember(world, publisher)
+    follower = worker(world, publisher)
+    assert world.writer is not None
+    text = world.lake.tables[IDENT].publisher_columns or ""
+    world.writer.change_columns(world.rel("a"), [AddColumn("w", pa.int32())], lambda _: text)
+    publisher.shape = shape("id", "v", "w", has_missing=has_missing)
+    follower.apply_batch(batch([WIDER, Insert(1, row("3", "30", "300"))], after=100))
+    assert [each["w"] for each in rows(world)] == [None, 300]
+    told = [each for each in caplog.records if "action=own_values" in each.getMessage()]
+    assert [each.levelname for each in told] == ["WARNING"] * has_missing
+    for each in told:
+        assert 'Column "w" was added with a value for the rows' in vars(each)["DETAIL"]
+        assert "--recopy" in vars(each)["HINT"]
 
 
 @pytest.mark.parametrize("mode", ["stop", "suspend"])

@@ -284,8 +284,15 @@ def test_a_lake_column_that_was_added_before_is_taken() -> None:
     lake = Lake.of(T)
     before = remembered(T, lake)
     lake.change([AddColumn("age", pa.int32())])
-    for now in (T.add("age"), T.add("age", INT4, 5), T.add_volatile("age")):
-        assert decide(before, now.shape(), now.message(), lake.columns, OPTIONS).changes == ()
+    for now, doubts in (
+        (T.add("age"), ()),
+        (T.add("age", INT4, 5), ("with a value for the rows",)),
+        (T.add_volatile("age"), ("the table was rewritten",)),
+    ):
+        decision = decide(before, now.shape(), now.message(), lake.columns, OPTIONS)
+        assert decision.changes == ()
+        assert len(decision.doubts) == len(doubts)
+        assert all(told in each for told, each in zip(doubts, decision.doubts, strict=True))
     other = T.add("age", TEXT)
     with pytest.raises(CannotFollow, match="of another type"):
         decide(before, other.shape(), other.message(), lake.columns, OPTIONS)
