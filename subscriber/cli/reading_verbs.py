@@ -12,7 +12,7 @@ import typer
 
 from catalog.pg_lsn import LSN
 from subscriber.cli.arguments import File, FormatOption, Name, argument_errors
-from subscriber.cli.completion import subscription_names, view_names
+from subscriber.cli.completion import subscription_names, table_names, view_names
 from subscriber.cli.opening import find_launcher, open_catalog, open_context
 from subscriber.messages import EXIT_ERROR, notice, print_error, print_notice
 from subscriber.printing import Format
@@ -171,6 +171,28 @@ def _refresh_status_tables(call: typer.Context, url: str, query: str, store: Cat
         write_views(url, names, store, launcher.workers if launcher else (), call.obj)
     except ReplicationError as error:
         print_notice(warning(f"could not refresh lake.pg_catalog: {error.primary}"))
+
+
+def schema(
+    call: typer.Context,
+    name: Name,
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            help="Table (schema.table); default: all.",
+            metavar="[TABLE]",
+            autocompletion=table_names,
+        ),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Show the publisher's columns beside the lake's, and what comes next."""
+    from subscriber import printing
+    from subscriber.commands.schema.show import COLUMNS, columns_side_by_side
+
+    with open_context(call) as context:
+        rows = columns_side_by_side(name, table, context)
+    printing.print_rows(COLUMNS, rows, form, width=printing.window_width())
 
 
 def check(call: typer.Context, file: File) -> None:

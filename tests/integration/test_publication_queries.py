@@ -13,13 +13,19 @@ from workers.publisher.changing_text import TextTypes, fetch_text_types
 from workers.publisher.connect import connect, join_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.copy_statement import copy_statement
+from workers.publisher.declared_columns import do_not_wait_for_locks, fetch_declared_columns
 from workers.publisher.fingerprint import fetch_fingerprints
 from workers.publisher.publications import (
     fetch_table_list,
     missing_publications,
     tables_of_other_origins,
 )
-from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
+from workers.publisher.remote_table import (
+    RemoteTable,
+    fetch_leaves,
+    fetch_names,
+    fetch_remote_table_info,
+)
 from workers.publisher.replica_identity import OTHER_LEAF, fetch_identities
 from workers.publisher.replication_slots import fetch_slot, fetch_sync_slots
 from workers.publisher.table_shape import fetch_shape
@@ -448,3 +454,24 @@ def test_the_shape_of_a_table_with_generated_columns(conn: WalReceiverConn) -> N
     shape = fetch_shape(conn, relid, ["it's"])
     assert shape is not None
     assert [(c.name, c.computed) for c in shape.columns] == [("a", False), ("g", True)]
+
+
+def test_columns_as_a_definition_has_them(conn: WalReceiverConn) -> None:
+    do_not_wait_for_locks(conn)
+    relid = fetch_remote_table_info(conn, "public", "plain", ["it's"]).relid
+    _, g = fetch_declared_columns(conn, relid)
+    assert (g.attnum, g.name, g.type, g.nullable) == (2, "g", "integer", True)
+    assert g.default == "generated always as (a * 2) stored"
+    relid = fetch_remote_table_info(conn, "public", 'Odd "name', ["it's"]).relid
+    found = fetch_declared_columns(conn, relid)
+    assert [(c.attnum, c.type, c.nullable, c.default) for c in found[:3]] == [
+        (1, "integer", False, None),
+        (3, "public.dear", True, None),
+        (4, "public.mood", True, None),
+    ]
+
+
+def test_names_by_oid(conn: WalReceiverConn) -> None:
+    relid = fetch_remote_table_info(conn, "public", 'Odd "name', ["it's"]).relid
+    assert fetch_names(conn, [relid, 1]) == {relid: ("public", 'Odd "name')}
+    assert fetch_names(conn, []) == {}

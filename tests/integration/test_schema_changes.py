@@ -7,7 +7,9 @@ Changes of rows run before, between and behind the changes of columns.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -231,3 +233,32 @@ def test_changes_are_counted_and_no_error_is(flow: Flow) -> None:
     for row in _done(flow).values():
         assert row["lsn"]
         assert row["copy_seconds"] is not None
+
+
+def test_pgsub_schema_shows_both_sides_and_what_comes_next(flow: Flow) -> None:
+    shown = _schema(flow, PLAIN)
+    follows = {row["attname"]: row["lake_column"] for row in shown if row["state"] == "follows"}
+    assert follows == {name: name for name in PLAIN_COLUMNS}
+    (kept,) = [row for row in shown if row["state"] == "kept"]
+    assert (kept["lake_column"], kept["attname"]) == ("gone_dropped_7", None)
+    assert kept["since"] is not None
+    flow.pub.run("ALTER TABLE filled RENAME extra TO more")
+    try:
+        shown = _schema(flow, "filled")
+    finally:
+        flow.pub.run("ALTER TABLE filled RENAME more TO extra")
+    assert [(row["attname"], row["lake_column"], row["state"]) for row in shown] == [
+        ("id", "id", "follows"),
+        ("at", "at", "follows"),
+        ("more", "extra", "pending"),
+    ]
+    assert shown[0]["in_key"] is True
+    assert shown[2]["detail"] == 'column "extra" renamed to "more"'
+
+
+def _schema(flow: Flow, table: str) -> list[dict[str, Any]]:
+    name = f"{flow.name}.{table}"
+    words = ("schema", flow.subscriptions[0], name, "--format", "json")
+    found: list[dict[str, Any]] = json.loads(flow.pgsub.command(*words).stdout)
+    assert {row["relation"] for row in found} == {name}
+    return found

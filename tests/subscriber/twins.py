@@ -190,8 +190,18 @@ class PublisherTwin:
         oids = self._oids()
         if "INNER JOIN" in sql:
             name = re.findall(r"relname = '(.*?)'", sql)[0]
-            oid = next(oid for oid, other in oids.items() if other == name)
-            return [(oid, self.tables[name].identity, self.tables[name].relkind, "0")]
+            return [
+                (oid, self.tables[name].identity, self.tables[name].relkind, "0")
+                for oid, other in oids.items()
+                if other == name
+            ]
+        if "c.oid IN (" in sql and "relkind IN" in sql:
+            asked = re.findall(r"c\.oid IN \((.*?)\)", sql)[0].split(", ")
+            return [(oid, "public", name) for oid, name in oids.items() if oid in asked]
+        if "format_type(a.atttypid" in sql or "f.relfilenode" in sql:
+            self._check("format_type")
+            oid = re.findall(r"attrelid = (\d+)", sql)[0]
+            return self._columns(oid, self.tables[oids[oid]], shape="f.relfilenode" in sql)
         if "c.relreplident = 'f'" in sql:
             return []  # no primary key, and no partition
         if "pg_attribute" in sql:
@@ -222,6 +232,15 @@ class PublisherTwin:
             return [(self.tables[oids[re.findall(r"relid = (\d+)", sql)[0]]].row_filter,)]
         return [(None,)]
 
+    def _columns(self, oid: str, table: PublishedTable, *, shape: bool) -> list[Row]:
+        """The columns for ``fetch_shape`` or for ``fetch_declared_columns``."""
+        return [
+            (str(n), name, table.types.get(name, "23"), "-1", "f", "f", "f", f"{oid}:7", "")
+            if shape
+            else (str(n), name, "integer", "f", None, "")
+            for n, name in enumerate(table.columns, 1)
+        ]
+
     def _slot(self, name: str) -> list[Row]:
         slot = self.slots.get(name)
         if slot is None:
@@ -242,6 +261,7 @@ class LakeTwin:
     unbranched: list[tuple[str, str]] = field(default_factory=list)
     discarded: list[tuple[str, str]] = field(default_factory=list)
     on_fence: Callable[[LakeTable], LakeTable] = lambda table: table
+    changes_columns: bool = True
 
     def add(
         self,

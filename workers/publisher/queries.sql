@@ -69,6 +69,12 @@ JOIN pg_catalog.pg_namespace n ON n.nspname = w.nspname::pg_catalog.name
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.relname::pg_catalog.name
 WHERE c.relkind IN ('r', 'p')
 
+-- name: relation_names
+SELECT c.oid, n.nspname, c.relname
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid IN (:relids) AND c.relkind IN ('r', 'p')
+
 -- name: column_list
 SELECT DISTINCT CASE WHEN pg_catalog.array_length(gpt.attrs, 1) = c.relnatts THEN NULL
                      ELSE gpt.attrs END
@@ -270,6 +276,20 @@ SELECT a.attrelid, a.attname, a.attnum
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 3
+
+-- name: declared_columns
+SELECT a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,
+       pg_catalog.pg_get_expr(d.adbin, d.adrelid), :declared
+FROM pg_catalog.pg_attribute a
+LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = :relid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+
+-- name: declared_10
+a.attidentity::pg_catalog.text
+
+-- name: declared_12
+a.attidentity::pg_catalog.text || a.attgenerated::pg_catalog.text
 
 -- A relation and its partitions, at any depth.
 -- name: tree

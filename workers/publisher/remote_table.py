@@ -178,6 +178,13 @@ def fetch_relids(conn: QueryConn, names: Collection[TableName]) -> dict[TableNam
     return {(to_text(row[0]), to_text(row[1])): to_number(row[2]) for row in rows}
 
 
+def fetch_names(conn: QueryConn, relids: Collection[int]) -> dict[int, TableName]:
+    """Ask for the present names of tables by oid; leaves out oids that no table has."""
+    listed = ", ".join(map(str, sorted(relids)))
+    rows = conn.exec(query("relation_names", relids=listed)) if relids else []
+    return {to_number(row[0]): (to_text(row[1]), to_text(row[2])) for row in rows}
+
+
 def fetch_leaves(conn: QueryConn, table: RemoteTable) -> list[Leaf]:
     """The relations that store the table's rows, sorted by oid: a copy locks and reads them."""
     if table.relkind != PARTITIONED_TABLE:

@@ -51,6 +51,7 @@ def offered(data_dir: Path, line: str, monkeypatch: pytest.MonkeyPatch, pgsub: S
         ("refresh mysub --recopy public.o", ["public.orders", "public.order_items"]),
         ("refresh mysub --recopy public.orders public.o", ["public.order_items"]),
         ("refresh other --recopy ", [""]),
+        ("schema mysub public.order_", ["public.order_items"]),
         ("acc", ["accept-gap"]),
     ],
 )

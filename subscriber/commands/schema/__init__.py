@@ -1,0 +1,1 @@
+"""``pgsub schema``: the publisher's columns of a table beside the lake's."""
