@@ -429,21 +429,21 @@ LAKE_THREADS: Final = 4_000
 LAKE_SESSIONS: Final = 1_000
 """Sessions of a lake server: hundreds of workers have no more."""
 SESSION_FORGET_SECONDS: Final = 3600.0
-"""The watch of the lake server closes a session without a request for this time. No worker uses a
-session again after ``SESSION_IDLE_SECONDS``."""
+"""The watch closes a session after this time. No worker uses one after ``SESSION_IDLE_SECONDS``."""
 MODEL_FOLDER_SECONDS: Final = 60.0
 """The watch removes an empty session folder of this age if the server lists no session with the
 folder's name: a new session is listed sooner."""
 SESSION_IDLE_SECONDS: Final = 1800.0
 """A session idle for this time is replaced: servers forget a session after an hour by default."""
+KEEPALIVE_POSITIONS_SECONDS: Final = 600.0
+"""Status tables that differ in positions of keepalives only are written this long after a write."""
 SESSION_TOUCH_SECONDS: Final = 60.0
 """Time between two requests that keep a session known to the server, far below an hour."""
 CHANNEL_PING_SECONDS: Final = 360.0
 """Silence of the server during a call until the connection is tested. A Spark Connect server
 permits a test every 300 s, and ends the connection after the third test that comes earlier."""
 CHANNEL_PING_ANSWER_SECONDS: Final = 60.0
-"""Time for the answer to the test. A server that is only busy answers at once: the answer needs no
-thread of Spark."""
+"""Time for the answer to the test, which needs no thread of Spark: a busy server answers too."""
 SESSION_RELEASE_SECONDS: Final = 20.0
 """Time for the lake server to release or to touch a session, and to close the catalogs before."""
 COMMIT_ATTEMPTS: Final = 5

@@ -4,9 +4,12 @@ The tables have two writers. ``pgsub sql`` writes the tables before a query that
 ``pg_catalog``: the query sees the present. And a short-lived process of the launcher writes the
 tables after a change, at most once in ``status_tables_interval``. The launcher itself has no Spark.
 The launcher compares its views with the digests of the last write (``status_tables.json`` in the
-data directory, kept by both writers) and has a process forked only after a difference. An idle
-subscription moves only times, by keepalives, and costs no Spark job: new times are written together
-with the next change.
+data directory, kept by both writers) and has a process forked only after a difference.
+
+Keepalives move times, and positions as well: on most publishers somebody writes WAL. A write for
+each of them would be half of what an idle installation costs. So new times alone are never written,
+and new positions alone are written ten minutes after the last write. Both are written together with
+the next change.
 
 A trace, one subscription, interval 60 s::
 
@@ -14,6 +17,7 @@ A trace, one subscription, interval 60 s::
     60  six views differ              forked: writes them, {view: digest} to status_tables.json
     80  keepalive: last_msg_send_time
    120  views differ in times only    no process
+   125  keepalive: received_lsn       no process before 660
    130  pgsub sql "… pg_catalog …"    writes pg_stat_subscription, for its times
    180  a batch was applied           forked: the positions of three views
 """
@@ -32,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from catalog.errcodes import InternalError, ReplicationError
 from catalog.store_sqlite import CatalogStore
-from config.limits import SESSION_IDLE_SECONDS
+from config.limits import KEEPALIVE_POSITIONS_SECONDS, SESSION_IDLE_SECONDS
 from subscriber.printing import Row, json_value
 from subscriber.status.views import VIEWS, View, Workers
 from workers.process import log as server_log
@@ -48,18 +52,27 @@ FILE_NAME: Final = "status_tables.json"
 
 _TIMES: Final = frozenset({"last_msg_send_time", "last_msg_receipt_time", "latest_end_time"})
 """Columns that every keepalive moves."""
+_POSITIONS: Final = frozenset({"received_lsn", "latest_end_lsn", "max_flush_lsn"})
+"""Columns that a keepalive moves if anything was written on the publisher."""
 
 # Content
 
 
-def changed_views(store: CatalogStore, workers: Workers, data_dir: Path) -> list[str]:
-    """The views that differ from the last write in more than times."""
-    written = _read_digests(data_dir)
-    return [
-        name
-        for name, view in VIEWS.items()
-        if written.get(name) != _view_digest(view, view.rows(store, workers))
-    ]
+def changed_views(
+    store: CatalogStore, workers: Workers, data_dir: Path, now: float | None = None
+) -> list[str]:
+    """The views to write now: those that differ from the last write in more than times.
+
+    None if all of them differ in positions only, and the last write is younger than ten minutes.
+    ``now`` is Unix time.
+    """
+    written, at = _read_digests(data_dir)
+    found = {name: _view_digests(view, view.rows(store, workers)) for name, view in VIEWS.items()}
+    differ = [name for name, digests in found.items() if written.get(name) != digests]
+    # Without the positions, which are the second digest.
+    changed = any(written.get(name, [""])[0] != found[name][0] for name in differ)
+    waited = (time.time() if now is None else now) - at
+    return differ if changed or waited >= KEEPALIVE_POSITIONS_SECONDS else []
 
 
 def mentioned_views(query: str) -> list[str]:
@@ -84,11 +97,11 @@ def write_views(
     from workers.lake.sql.status_tables import write_status_tables
 
     tables: dict[str, StatusTable] = {}
-    digests: dict[str, str] = {}
+    digests: dict[str, list[str]] = {}
     for name in names:
         rows = VIEWS[name].rows(store, workers)
         tables[name] = status_table(VIEWS[name], rows)
-        digests[name] = _view_digest(VIEWS[name], rows)
+        digests[name] = _view_digests(VIEWS[name], rows)
     write_status_tables(
         url,
         tables,
@@ -134,9 +147,14 @@ def _value(value: Any, kind: str) -> Any:
     return shown
 
 
-def _view_digest(view: View, rows: Sequence[Row]) -> str:
-    """The digest of a view for ``status_tables.json``; a new digest means a new write."""
-    return _digest([_columns(view), *_lines(view, rows, without=_TIMES)])
+def _view_digests(view: View, rows: Sequence[Row]) -> list[str]:
+    """The digests of a view for ``status_tables.json``: without all that keepalives move, and
+    without times alone."""
+    columns = _columns(view)
+    return [
+        _digest([columns, *_lines(view, rows, without=without)])
+        for without in (_TIMES | _POSITIONS, _TIMES)
+    ]
 
 
 def _columns(view: View) -> str:
@@ -154,22 +172,29 @@ def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _read_digests(data_dir: Path) -> dict[str, str]:
-    """The digests of the last write; {} if unknown: all views are written again."""
+def _read_digests(data_dir: Path) -> tuple[dict[str, list[str]], float]:
+    """The digests of the last write, and its Unix time.
+
+    Nothing if unknown, or as an older pgsub wrote them: all views are written again.
+    """
+    path = data_dir / FILE_NAME
     try:
-        found = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        at = path.stat().st_mtime
     except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return {}, 0.0
+    if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
+        return {}, 0.0
+    return found, at
 
 
-def _store_digests(data_dir: Path, digests: Mapping[str, str]) -> None:
+def _store_digests(data_dir: Path, digests: Mapping[str, list[str]]) -> None:
     path = data_dir / FILE_NAME
     fresh = path.with_name(f"{FILE_NAME}.{os.getpid()}")
     try:
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps(_read_digests(data_dir) | dict(digests)))
+            file.write(json.dumps(_read_digests(data_dir)[0] | dict(digests)))
         fresh.replace(path)
     except OSError as error:  # a full disk: the next time all views are written again
         log.debug("action=status_tables could not keep digests: %s", error.strerror)

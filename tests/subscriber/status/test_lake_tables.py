@@ -171,9 +171,22 @@ def test_only_what_changed_is_written_again(
     assert changed_views(store, now, tmp_path) == []
     keepalive = [replace(now[0], last_send_time=now[0].last_send_time + 1), now[1]]
     assert changed_views(store, keepalive, tmp_path) == []
-    received = [replace(now[0], last_lsn=LSN(10)), now[1]]
-    assert changed_views(store, received, tmp_path) == ["pg_stat_subscription"]
     assert lake == ["leaked_slots", *VIEWS]
+
+
+def test_positions_of_keepalives_wait_for_a_change_or_for_ten_minutes(
+    store: CatalogStore, lake: list[str], tmp_path: Path
+) -> None:
+    now = workers(store)
+    write_views(URL, list(VIEWS), store, now, tmp_path)
+    written = (tmp_path / "status_tables.json").stat().st_mtime
+    received = [replace(now[0], last_lsn=LSN(10)), now[1]]
+    assert changed_views(store, received, tmp_path, written + 599) == []
+    assert changed_views(store, received, tmp_path, written + 600) == ["pg_stat_subscription"]
+    store.put_last_error(LastError(16384, 0, 1, "08006", "gone", None, None))
+    both = ["pg_stat_subscription", "last_errors"]
+    assert changed_views(store, received, tmp_path, written + 1) == both
+    assert len(lake) == len(VIEWS)
 
 
 def test_the_session_of_a_write_is_taken_by_the_next_write_alone(
