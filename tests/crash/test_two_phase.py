@@ -39,6 +39,8 @@ from workers.process.failpoints import (
 )
 
 PLACES: Final = (*TWO_PHASE_ENABLED, *PREPARE, *COMMIT_PREPARED, *ROLLBACK_PREPARED)
+UNSEEN: Final = (*PREPARE, COMMIT_PREPARED[0])
+"""The places at which no row of a prepared transaction is in the lake."""
 TABLES: Final = ("log", "keyed")
 SCHEMA: Final = (
     "CREATE TABLE {s}.log (id int, v text)",
@@ -92,20 +94,19 @@ class TwoPhaseRounds(Rounds):
             self._prepare()
             self._await_prepared(2)
             self.family.failpoints.arm(place, action=self._action(way))
-            before = self._ours()
             self._end()
-            self._die(way, place, before if place == "apply.before_commit_prepared" else None)
+            self._die(way, place)
         self._compare((*way, place))
 
     def _action(self, way: Way) -> str:
         victim, action = way
         return action if victim == "itself" else ""
 
-    def _die(self, way: Way, place: str, unseen: Any = None) -> None:
+    def _die(self, way: Way, place: str) -> None:
         failpoints, victim = self.family.failpoints, way[0]
         failpoints.wait_held(place, PATIENCE, self.family.log_tail)
-        if unseen is not None and victim != "itself" and self._ours() != unseen:
-            self.blame([(*way, place)], "a prepared row was seen before COMMIT PREPARED")
+        if place in UNSEEN and victim != "itself" and (seen := self._prepared_rows()):
+            self.blame([(*way, place)], f"seen before COMMIT PREPARED: {seen}")
         self.kill(victim)
         failpoints.release(place)
         self.reached.add((*way, place))
@@ -123,6 +124,12 @@ class TwoPhaseRounds(Rounds):
             f"BEGIN; INSERT INTO {keyed} VALUES ({first + 5}, 'never');"
             f"PREPARE TRANSACTION '{self.name} b'"
         )
+
+    def _prepared_rows(self) -> list[Any]:
+        """Those of the round that are in the lake; ordinary rows beside them may be there."""
+        ours, first = self._ours(), self.number * 10
+        seen = [row for row in ours["log"] if row == (first, "prepared")]
+        return seen + [row for row in ours["keyed"] if first <= row[0] <= first + 5]
 
     def _end(self) -> None:
         first, log = self.number * 10, f"{self.name}.log"
