@@ -23,6 +23,7 @@ TWIN_CONF: dict[str, str | int] = {
     "wal_retrieve_retry_interval": "10ms",
     "wal_receiver_status_interval": "1s",
     "track_commit_timestamp": "on",
+    "max_prepared_transactions": 64,
 }
 
 # Types the lake keeps as they are, and arrays of these (pg_type.typname). The rest is text, and

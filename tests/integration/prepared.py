@@ -20,7 +20,7 @@ MOST: dict[str, str | int] = {"max_prepared_transactions": 64}
 def a_flow(pgsub: Pgsub, version: int, base: str, **conf: Any) -> Iterator[Flow]:
     """A flow on a publisher and a twin of its own, so that both may crash."""
     settings = {**MOST, **conf}
-    twin = NativeTwin(18, **{name: str(value) for name, value in MOST.items()})
+    twin = NativeTwin(18)
     server = EmbeddedPublisher(version, conf=settings, programs=programs(version))
     with server, twin.server:
         flow = Flow(pgsub, twin, server, f"{base}_{version}")

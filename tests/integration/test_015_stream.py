@@ -186,17 +186,17 @@ def test_s_015_4_an_ordinary_transaction_after_them(flow: Flow) -> None:
     assert same(flow, "on: ordinary") == [3334, 3001]
 
 
-def test_and_in_parallel(flow: Flow) -> None:
+def test_s_015_5_and_in_parallel(flow: Flow) -> None:
     in_turns(flow, "parallel")
     assert same(flow, "parallel: ordinary") == [3334, 3001]
 
 
-def test_and_through_a_file(flow: Flow) -> None:
+def test_s_015_8_and_through_a_file(flow: Flow) -> None:
     assert same(flow, "file: ordinary") == [3334, 3001]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_many_subtransactions(flow: Flow, mode: str) -> None:
+def test_s_016_2_many_subtransactions(flow: Flow, mode: str) -> None:
     assert same(flow, f"{mode}: subtransactions")[1] > 4_500
 
 
@@ -215,7 +215,7 @@ def test_s_017_2_columns_are_added_in_the_middle(flow: Flow, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_s_018_1_6_rolled_back_to_savepoints(flow: Flow, mode: str) -> None:
+def test_s_018_1_4_6_rolled_back_to_savepoints(flow: Flow, mode: str) -> None:
     before = {row[0] for row in flow.same(f"{mode}: subtransactions", "test_tab_2")}
     rows = {row[0] for row in flow.same(f"{mode}: rolled back to", "test_tab_2")}
     kept = {200000 + n for n in [*range(3, 501), *range(2501, 4001)]}
@@ -223,6 +223,6 @@ def test_s_018_1_6_rolled_back_to_savepoints(flow: Flow, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_s_018_3_5_rolled_back_as_a_whole(flow: Flow, mode: str) -> None:
+def test_s_018_3_4_5_rolled_back_as_a_whole(flow: Flow, mode: str) -> None:
     before = same(flow, f"{mode}: rolled back to")
     assert same(flow, f"{mode}: rolled back") == [before[0], before[1] + 1]

@@ -1,12 +1,13 @@
 """PostgreSQL's 022_twophase_cascade: what is prepared on the first of three servers.
 
 The server in the middle is PostgreSQL's and subscribes with ``two_phase``; ours, and the twin, are
-the last. Left out: S-022-4 and -5 (transactions in progress).
+the last. A small ``logical_decoding_work_mem`` has large transactions sent before their PREPARE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -31,26 +32,36 @@ PEEK = (
     " 'proto_version', '1', 'publication_names', 'pub')"
 )
 
+SMALL: Final = {"logical_decoding_work_mem": "64kB"}
+LARGE: Final = (
+    "INSERT INTO test_tab SELECT i, sha256(i::text::bytea) FROM generate_series(3, 1000) i;"
+    " UPDATE test_tab SET b = sha256(b) WHERE a % 2 = 0; DELETE FROM test_tab WHERE a % 3 = 0"
+)
+
 
 @pytest.fixture(scope="module", params=every_version(18, since=15))
 def flow(request: pytest.FixtureRequest, pgsub: Pgsub) -> Iterator[Flow]:
     version = request.param
-    server = EmbeddedPublisher(version, conf=MOST, programs=programs(version))
-    with server, a_flow(pgsub, version, "t022") as flow:
+    server = EmbeddedPublisher(version, conf={**MOST, **SMALL}, programs=programs(version))
+    with server, a_flow(pgsub, version, "t022", **SMALL) as flow:
         origin = new_database(server, flow.name, schema=flow.name)
         for each in (origin, flow.pub, flow.sub):
-            each.run("CREATE TABLE tab_full (a int PRIMARY KEY)")
-        origin.run("CREATE PUBLICATION pub_a FOR TABLE tab_full")
-        flow.pub.run("CREATE PUBLICATION pub FOR TABLE tab_full")
+            each.run(
+                "CREATE TABLE tab_full (a int PRIMARY KEY)",
+                "CREATE TABLE test_tab (a int PRIMARY KEY, b bytea)",
+            )
+        origin.run("CREATE PUBLICATION pub_a FOR TABLE tab_full, test_tab")
+        flow.pub.run("CREATE PUBLICATION pub FOR TABLE tab_full, test_tab")
         flow.pub.execute(SLOT)
         flow.pub.run(
             f"CREATE SUBSCRIPTION middle CONNECTION '{origin.dsn}' PUBLICATION pub_a"
-            " WITH (two_phase = on, streaming = off)"
+            " WITH (two_phase = on, streaming = on)"
         )
         _await_middle(flow)
-        name = flow.subscribe("sub", ["pub"], two_phase=True)
+        name = flow.subscribe("sub", ["pub"], two_phase=True, streaming="on")
         await_enabled(flow, name)
         _play(flow, origin, name)
+        _play_streamed(flow, origin, name)
         flow.drop(name)
         flow.pub.run("DROP SUBSCRIPTION middle")
         yield flow
@@ -63,13 +74,7 @@ def _await_middle(flow: Flow) -> None:
 
 def _play(flow: Flow, origin: Database, name: str) -> None:
     def through(label: str, prepared: str, end: str) -> None:
-        origin.execute(f"BEGIN; {prepared}; PREPARE TRANSACTION '{label}'")
-        flow.facts[label] = await_prepared(flow, name, 1)
-        flow.record(f"{label}, prepared", "tab_full")
-        origin.run(f"{end} PREPARED '{label}'")
-        await_prepared(flow, name, 0)
-        _pass_on(flow, origin)
-        flow.checkpoint(label, "tab_full")
+        _through(flow, origin, name, "tab_full", label, prepared, end)
 
     through("commit", "INSERT INTO tab_full VALUES (11)", "COMMIT")
     flow.facts["messages"] = [kind for (kind,) in flow.pub.execute(PEEK)]
@@ -79,7 +84,38 @@ def _play(flow: Flow, origin: Database, name: str) -> None:
         " ROLLBACK TO SAVEPOINT s"
     )
     through("nested", nested, "COMMIT")
+
+
+def _play_streamed(flow: Flow, origin: Database, name: str) -> None:
+    origin.run("INSERT INTO test_tab VALUES (1, 'foo'), (2, 'bar')")
+    _through(flow, origin, name, "test_tab", "streamed", LARGE, "COMMIT")
+    origin.run("DELETE FROM test_tab WHERE a > 2")
+    nested = (
+        f"INSERT INTO test_tab VALUES (9999, 'foobar'); SAVEPOINT s; {LARGE}"
+        "; ROLLBACK TO SAVEPOINT s"
+    )
+    _through(flow, origin, name, "test_tab", "streamed in part", nested, "COMMIT")
+    flow.facts["streamed"] = [_streamed(server) for server in (origin, flow.pub)]
     flow.facts["left"] = (ours(flow, name), natives(flow, name))
+
+
+def _streamed(server: Database) -> int:
+    """How many transactions the server has sent while they ran, to all."""
+    counted = "SELECT sum(stream_txns)::int FROM pg_stat_replication_slots"
+    return int(wait_until(lambda: server.value(counted), 60, "the slots are counted"))
+
+
+def _through(
+    flow: Flow, origin: Database, name: str, table: str, label: str, prepared: str, end: str
+) -> None:
+    """Prepare on the first server; afterwards, end it there."""
+    origin.execute(f"BEGIN; {prepared}; PREPARE TRANSACTION '{label}'")
+    flow.facts[label] = await_prepared(flow, name, 1)
+    flow.record(f"{label}, prepared", table)
+    origin.run(f"{end} PREPARED '{label}'")
+    await_prepared(flow, name, 0)
+    _pass_on(flow, origin)
+    flow.checkpoint(label, table)
 
 
 def _pass_on(flow: Flow, origin: Database) -> None:
@@ -101,6 +137,18 @@ def test_s_022_2_prepared_and_rolled_back_through_the_chain(flow: Flow) -> None:
 def test_s_022_3_a_savepoint_inside_was_rolled_back(flow: Flow) -> None:
     assert first(flow.same("nested, prepared", "tab_full")) == [11]
     assert first(flow.same("nested", "tab_full")) == [11, 21]
+
+
+def test_s_022_4_streamed_through_the_chain(flow: Flow) -> None:
+    assert min(flow.facts["streamed"]) > 0, "the transactions came at their PREPARE"
+    assert first(flow.same("streamed, prepared", "test_tab")) == [1, 2]
+    assert first(flow.same("streamed", "test_tab")) == [a for a in range(1, 1001) if a % 3]
+
+
+def test_s_022_5_the_large_part_was_rolled_back(flow: Flow) -> None:
+    rows = flow.same("streamed in part", "test_tab")
+    assert first(rows) == [1, 2, 9999]
+    assert [row[1] for row in rows].count(b"foobar") == 1
     assert flow.facts["left"] == ([], [])
 
 

@@ -1,11 +1,13 @@
 """PostgreSQL's 029_on_error: an error disables, and the transaction it names can be skipped.
 
-Left out: S-029-4 and -6 (prepared transactions). With the counters of 026_stats, for which the same
-errors are needed; S-026-12 is with the slots.
+With the counters of 026_stats, for which the same errors are needed; S-026-12 is with the slots.
 
 Both targets have a row before: the copy stops at its key. Later a publication of inserts brings a
 key twice without its DELETE. Both sides stop at it, and both are told to skip the position that
 ours named.
+
+What is prepared fails on the twin at PREPARE, here at COMMIT PREPARED (docs/fidelity.md). So the
+position to skip is the one that the twin names, and ours is told before the transaction comes.
 """
 
 from __future__ import annotations
@@ -16,24 +18,26 @@ from typing import Any
 
 import pytest
 
-from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.fix_publisher import requested_publisher
 from tests.integration.flow import Flow, first
+from tests.integration.prepared import await_enabled, await_prepared, natives, ours, prepare
+from tests.servers import every_version
 from tests.twin import native_state
 from tests.waiting import wait_until
 
 FINISHED = re.compile(
     r'processing remote data for replication origin "pg_(\d+)" during message type "INSERT" for '
-    r'replication target relation "t029\.tbl" in transaction (\d+), finished at ([0-9A-F/]+)'
+    r'replication target relation "t029_\d+\.tbl" in transaction (\d+), finished at ([0-9A-F/]+)'
 )
 
 
-@pytest.fixture(scope="module")
-def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
-    flow = make_flow(publisher, "t029")
+@pytest.fixture(scope="module", params=every_version(18, since=15))
+def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow:
+    flow = make_flow(requested_publisher(request), f"t029_{request.param}")
     flow.both(
         "CREATE TABLE tbl (i int PRIMARY KEY, t text)", "CREATE TABLE gone (i int PRIMARY KEY)"
     )
-    flow.facts["stats before"] = _both_stats(flow, "t029_sub")
+    flow.facts["stats before"] = _both_stats(flow, f"{flow.name}_sub")
     flow.sub.run("INSERT INTO tbl VALUES (1, 'value_029')")
     flow.lake("CREATE NAMESPACE IF NOT EXISTS {t}")
     flow.lake("CREATE TABLE {t}.tbl (i int, t string)")
@@ -46,10 +50,15 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "INSERT INTO gone VALUES (1), (2)",
     )
     name = flow.subscribe(
-        "sub", ["pub", "pub_gone"], disable_on_error=True, tables={"tbl": {"adopt": True}}
+        "sub",
+        ["pub", "pub_gone"],
+        disable_on_error=True,
+        two_phase=True,
+        tables={"tbl": {"adopt": True}},
     )
     _remove_what_stops_the_copy(flow, name)
     flow.checkpoint("copied", "tbl", "gone")
+    await_enabled(flow, name)
     flow.facts["states"] = flow.same_letters(name)
     flow.facts["stats at first"] = _both_stats(flow, name)
     _delete_what_is_gone(flow, name)
@@ -64,6 +73,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow.checkpoint("skipped", "tbl")
     flow.facts["after"] = (_subscription(flow, name)["subskiplsn"], _native(flow, "subskiplsn"))
     flow.facts["later log"] = flow.pgsub.log_tail(10_000)
+    _skip_prepared(flow, name)
     _reset(flow, name)
     return flow
 
@@ -110,6 +120,24 @@ def _skip(flow: Flow, name: str) -> None:
     flow.alter(name, "ENABLE")
 
 
+def _skip_prepared(flow: Flow, name: str) -> None:
+    flow.alter(name, "DISABLE")
+    flow.pub.run("DELETE FROM tbl WHERE i = 1")
+    prepare(flow, "t029", "INSERT INTO tbl VALUES (1, 'prepared'), (6, 'with it')")
+    log = flow.twin.server.log_file
+    before = log.stat().st_size
+    flow.sub.execute(f'ALTER SUBSCRIPTION "{name}_native" ENABLE')
+    wait_until(lambda: not _native(flow, "subenabled"), 60, flow.twin.log_tail)
+    (*_, (_, _, lsn)) = FINISHED.findall(log.read_bytes()[before:].decode(errors="replace"))
+    flow.alter(name, f"SKIP (lsn = '{lsn}')")
+    flow.alter(name, "ENABLE")
+    flow.facts["skipped, prepared"] = (len(await_prepared(flow, name, 1)), natives(flow, name))
+    flow.pub.run("COMMIT PREPARED 't029'", "INSERT INTO tbl VALUES (3, 'after it')")
+    flow.checkpoint("prepared and skipped", "tbl")
+    flow.facts["prepared, left"] = (ours(flow, name), natives(flow, name))
+    flow.facts["after it"] = (_subscription(flow, name)["subskiplsn"], _native(flow, "subskiplsn"))
+
+
 def _reset(flow: Flow, name: str) -> None:
     flow.subscribe("other", ["pub_none"], enabled=False)
     reset = "SELECT pg_stat_reset_subscription_stats({})"
@@ -119,7 +147,7 @@ def _reset(flow: Flow, name: str) -> None:
         flow.pgsub.command("reset-stats", *words)
         flow.sub.execute(reset.format(oid))
         flow.facts[label] = _both_stats(flow, name)
-        flow.facts[f"{label}, other"] = _both_stats(flow, "t029_other")
+        flow.facts[f"{label}, other"] = _both_stats(flow, f"{flow.name}_other")
     flow.drop(name)
     flow.facts["stats after drop"] = _both_stats(flow, name)
 
@@ -142,8 +170,11 @@ def _both_stats(flow: Flow, name: str) -> tuple[list[dict[str, Any]], list[dict[
 def _native_stats(flow: Flow, columns: str) -> tuple[int, ...]:
     """Of the twin; its workers may keep what they counted for a second."""
     flow.sub.execute("SELECT pg_stat_force_next_flush()")
-    query = f"SELECT {columns} FROM pg_stat_subscription_stats WHERE subname = 't029_sub_native'"
-    return wait_until(lambda: _unless_zero(flow.sub.execute(query)[0]), 60, "the twin's counters")
+    query = f"SELECT {columns} FROM pg_stat_subscription_stats WHERE subname = %s"
+    name = (f"{flow.name}_sub_native",)
+    return wait_until(
+        lambda: _unless_zero(flow.sub.execute(query, name)[0]), 60, "the twin's counters"
+    )
 
 
 def _unless_zero(counters: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -151,7 +182,8 @@ def _unless_zero(counters: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _native(flow: Flow, column: str) -> Any:
-    return flow.sub.value(f"SELECT {column} FROM pg_subscription WHERE subname = 't029_sub_native'")
+    query = f"SELECT {column} FROM pg_subscription WHERE subname = %s"
+    return flow.sub.value(query, (f"{flow.name}_sub_native",))
 
 
 def test_s_026_2_a_failing_copy_is_counted(flow: Flow) -> None:
@@ -162,9 +194,11 @@ def test_s_026_2_a_failing_copy_is_counted(flow: Flow) -> None:
 def test_s_029_1_a_failing_copy_disables(flow: Flow) -> None:
     found = flow.facts["copy fails"]
     assert found["state"] == found["native state"] == "d"
-    for log, name in ((found["log"], "t029_sub"), (found["native log"], "t029_sub_native")):
+    sub = f"{flow.name}_sub"
+    for log, name in ((found["log"], sub), (found["native log"], f"{sub}_native")):
         assert f'subscription "{name}" has been disabled because of an error' in log
-    assert 'duplicate key value violates the unique key of lake table "t029.tbl"' in found["log"]
+    table = f'lake table "{flow.name}.tbl"'
+    assert f"duplicate key value violates the unique key of {table}" in found["log"]
     assert "value_029" not in found["log"]
 
 
@@ -179,9 +213,9 @@ def test_s_029_2_after_enable_all_tables_are_copied(flow: Flow) -> None:
 
 def test_s_029_3_a_failing_transaction_disables(flow: Flow) -> None:
     log = flow.facts["log"]
-    assert 'conflict detected on relation "t029.tbl": conflict=insert_exists' in log
+    assert f'conflict detected on relation "{flow.name}.tbl": conflict=insert_exists' in log
     assert "LOG:  action=disable_on_error" in log
-    assert 'subscription "t029_sub" has been disabled because of an error' in log
+    assert f'subscription "{flow.name}_sub" has been disabled because of an error' in log
     assert int(flow.facts["finished"][1]) == flow.facts["xid"]
 
 
@@ -197,6 +231,18 @@ def test_s_029_3_the_position_that_is_named_can_be_skipped(flow: Flow) -> None:
             f"logical replication {step} skipping transaction at LSN {lsn}"
             in (flow.facts["later log"])
         )
+
+
+def test_s_029_4_a_prepared_transaction_that_is_skipped_is_prepared_empty(flow: Flow) -> None:
+    of_ours, native = flow.facts["skipped, prepared"]
+    assert (of_ours, len(native)) == (1, 1)
+    rows = flow.same("prepared and skipped", "tbl")
+    assert rows == [(1, "first"), (2, "after"), (3, "after it")]
+    assert flow.facts["after it"] == ("0/0", "0/0")
+
+
+def test_s_029_6_nothing_is_left_prepared(flow: Flow) -> None:
+    assert flow.facts["prepared, left"] == ([], [])
 
 
 def test_s_026_1_and_6_what_there_is_at_first(flow: Flow) -> None:
