@@ -28,6 +28,7 @@ COPIED = {
     "retyped": ["id", "v", "x", "z", "y"],
     "labelled": ["id", "s", "at"],
     "readded": ["id", "n"],
+    "computed": ["id", "n"],
 }
 """The tables that are copied again, with their columns at the end."""
 
@@ -45,6 +46,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "CREATE TYPE spot AS (x int, y int)",
         "CREATE TABLE labelled (id int PRIMARY KEY, s stage, at spot)",
         "CREATE TABLE readded (id int PRIMARY KEY, n int)",
+        "CREATE TABLE computed (id int PRIMARY KEY, n int)",
     )
     flow.pub.run(
         *(_rows(name, 0) for name in (PLAIN, DROPS)),
@@ -54,6 +56,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "INSERT INTO labelled SELECT i, 'new', format('(%s,%s)', i, i)::spot"
         " FROM generate_series(1, 10) i",
         "INSERT INTO readded SELECT i, i FROM generate_series(1, 10) i",
+        "INSERT INTO computed SELECT i, i FROM generate_series(1, 10) i",
         "ALTER TABLE plain ALTER big SET STORAGE EXTERNAL",
         "CREATE PUBLICATION pub FOR ALL TABLES",
     )
@@ -139,7 +142,8 @@ def _copied_again(flow: Flow) -> None:
     """Changes whose values no event tells; further changes are queued behind each.
 
     A volatile default, whose default is dropped again: only the new file tells. Another table takes
-    the name. A column gets another type, one another name, one is dropped and added again.
+    the name. A column gets another type, one another name, one is dropped and added again, and one
+    gets other values under its type.
     """
     flow.catch_up()
     flow.sub.run("ALTER SUBSCRIPTION schema_changes_sub_native DISABLE")
@@ -164,6 +168,8 @@ def _copied_again(flow: Flow) -> None:
         "ALTER TABLE readded DROP COLUMN n",
         "ALTER TABLE readded ADD COLUMN n int DEFAULT 7",
         "INSERT INTO readded VALUES (11, 8)",
+        "ALTER TABLE computed ALTER n TYPE int USING n * 100",
+        "INSERT INTO computed VALUES (11, 8)",
     )
     wait_until(lambda: len(_done(flow)) == len(COPIED), 120)
     flow.pub.run(

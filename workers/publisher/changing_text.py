@@ -30,11 +30,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query, to_number, to_text
+from workers.publisher.table_shape import TableShape
 
 ENUM: Final = "e"
 COMPOSITE: Final = "c"
@@ -80,19 +81,25 @@ class TextType:
 class TextTypes:
     """The enums, composites and names of a table's columns, also below domains, arrays and ranges.
 
-    ``numbers`` are the attnums of all columns: a number is never used again.
+    ``numbers`` are the attnums of all columns: a number is never used again. ``versions`` has for
+    all columns type and row version in the catalog, and ``files`` the files of the rows: without
+    both, nothing is known of a rewrite.
     """
 
     columns: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     types: Mapping[int, TextType] = field(default_factory=dict)
     numbers: Mapping[str, int] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    files: str = ""
 
     def of_columns(self, names: Collection[str]) -> TextTypes:
         """The types and the numbers of some columns."""
         columns = {name: oids for name, oids in self.columns.items() if name in names}
         needed = {oid for oids in columns.values() for oid in oids}
         numbers = {name: number for name, number in self.numbers.items() if name in names}
-        return TextTypes(columns, {oid: self.types[oid] for oid in needed}, numbers)
+        versions = {name: each for name, each in self.versions.items() if name in names}
+        types = {oid: self.types[oid] for oid in needed}
+        return TextTypes(columns, types, numbers, versions, self.files)
 
     def without_names(self) -> TextTypes:
         """The types without those whose values are names of objects.
@@ -103,13 +110,13 @@ class TextTypes:
             name: tuple(oid for oid in oids if self.types[oid].kind != NAME)
             for name, oids in self.columns.items()
         }
-        return TextTypes(columns, self.types, self.numbers)
+        return replace(self, columns=columns)
 
     def as_json(self) -> str:
         """The text that the catalog stores; ``from_json`` is the inverse."""
         types = {oid: [each.kind, each.name, each.parts] for oid, each in self.types.items()}
         found = {"columns": self.columns, "types": types, "numbers": self.numbers}
-        return json.dumps(found)
+        return json.dumps({**found, "versions": self.versions, "files": self.files})
 
 
 def from_json(stored: str) -> TextTypes:
@@ -119,6 +126,8 @@ def from_json(stored: str) -> TextTypes:
         {name: tuple(oids) for name, oids in found["columns"].items()},
         {int(oid): TextType(*each) for oid, each in found["types"].items()},
         found.get("numbers", {}),
+        found.get("versions", {}),
+        found.get("files", ""),
     )
 
 
@@ -163,12 +172,19 @@ def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, Text
         own[to_text(row[1])] = (*own.get(to_text(row[1]), ()), to_number(row[2]))
     types_of = {oid: TextType(*kinds[oid], parts[oid]) for oid in kinds}
     numbers: dict[int, dict[str, int]] = {relid: {} for relid in relids}
-    for row in conn.exec(query("column_numbers", relids=listed)) if relids else []:
-        numbers[to_number(row[0])][to_text(row[1])] = to_number(row[2])
-    return {
-        relid: TextTypes(own, types_of, numbers[relid]).of_columns(numbers[relid].keys())
+    versions: dict[int, dict[str, str]] = {relid: {} for relid in relids}
+    files = dict.fromkeys(relids, "")
+    tree = query("tree", relid="c.oid")
+    asked = query("column_numbers", relids=listed, tree=tree)
+    for row in conn.exec(asked) if relids else []:
+        relid, name = to_number(row[0]), to_text(row[1])
+        numbers[relid][name], versions[relid][name] = to_number(row[2]), to_text(row[3])
+        files[relid] = row[4] or ""
+    found = {
+        relid: TextTypes(own, types_of, numbers[relid], versions[relid], files[relid])
         for relid, own in columns.items()
     }
+    return {relid: each.of_columns(each.numbers.keys()) for relid, each in found.items()}
 
 
 def _fetch_names(conn: QueryConn, oid: int) -> dict[str, str]:
@@ -191,12 +207,43 @@ def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
         for column, number in now.numbers.items()
         if before.numbers.get(column, number) != number
     ]
+    rewritten = _rewritten(before, now)
+    again += [f'values of column "{column}" were computed anew' for column in rewritten]
     return again + [
         f'column "{column}": {sentence}'
         for column, oids in now.columns.items()
         for oid in oids
         if oid in before.columns.get(column, ())
         for sentence in _type_changes(before.types[oid], now.types[oid])
+    ]
+
+
+def versions_of(shape: TableShape) -> dict[str, str]:
+    """The ``versions`` of a table whose shape is known."""
+    return {each.name: f"{each.typid}/{each.typmod}/{each.version}" for each in shape.columns}
+
+
+def files_of(shape: TableShape) -> str:
+    """The ``files`` of a table whose shape is known."""
+    return " ".join(f"{relid}:{file}" for relid, file in sorted(shape.files.items()))
+
+
+def _rewritten(before: TextTypes, now: TextTypes) -> list[str]:
+    """The columns whose values an ALTER TABLE has computed anew, under their type.
+
+    ALTER COLUMN TYPE with USING, and SET EXPRESSION, write a new file and a new version of the
+    column in the catalog. VACUUM FULL and TRUNCATE write a file alone, SET DEFAULT a version alone.
+    A file that came or went is a partition's.
+    """
+    files = [dict(each.split(":") for each in of.files.split()) for of in (before, now)]
+    if all(files[1].get(relid, file) == file for relid, file in files[0].items()):
+        return []
+    return [
+        column
+        for column, version in now.versions.items()
+        if (known := before.versions.get(column, version)) != version
+        and known.rpartition("/")[0] == version.rpartition("/")[0]
+        and before.numbers.get(column) == now.numbers.get(column)
     ]
 
 

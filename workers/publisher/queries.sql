@@ -271,10 +271,19 @@ WHERE n.nspname !~ '^pg_(toast_)?temp_'
 SELECT r.oid, r.rolname::text
 FROM pg_catalog.pg_roles r
 
+-- The columns of relations with type and row version in the catalog, and the files of the relation
+-- and its partitions: a new file, and a new version under one type, say that values were computed.
 -- name: column_numbers
-SELECT a.attrelid, a.attname, a.attnum
-FROM pg_catalog.pg_attribute a
-WHERE a.attrelid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
+SELECT a.attrelid, a.attname, a.attnum,
+       a.atttypid::text || '/' || a.atttypmod::text || '/' || a.xmin::text, f.files
+FROM pg_catalog.pg_class c
+CROSS JOIN LATERAL (
+    :tree
+    SELECT pg_catalog.string_agg(p.oid::text || ':' || p.relfilenode::text, ' ' ORDER BY p.oid)
+    FROM tree JOIN pg_catalog.pg_class p ON p.oid = tree.oid
+    WHERE p.relfilenode <> 0) f (files)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+WHERE c.oid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 3
 
 -- name: declared_columns
@@ -308,7 +317,7 @@ WITH RECURSIVE tree (oid) AS (
 SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, :computed, :missing,
        (SELECT pg_catalog.string_agg(f.oid::text || ':' || f.relfilenode::text, ' ' ORDER BY f.oid)
         FROM pg_catalog.pg_class f WHERE f.oid IN (SELECT oid FROM tree) AND f.relfilenode <> 0),
-       :lists
+       :lists, a.xmin
 FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = :relid AND a.attnum > 0
 ORDER BY a.attnum

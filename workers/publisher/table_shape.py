@@ -28,7 +28,8 @@ class ShapeColumn:
     """A column that is not dropped. ``type`` is the type below all domains.
 
     ``computed`` says that the publisher computes the values: a generated or an identity column.
-    ``has_missing`` says that rows from before the column show a stored default.
+    ``has_missing`` says that rows from before the column show a stored default. ``version`` is the
+    row version in the catalog: each ALTER COLUMN leaves another one.
     """
 
     attnum: int
@@ -38,6 +39,7 @@ class ShapeColumn:
     type: ColumnType
     computed: bool = False
     has_missing: bool = False
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
                 type=resolve_type(types, to_number(row[2]), to_number(row[3])),
                 computed=row[5] == "t",
                 has_missing=row[6] == "t",
+                version=to_text(row[9]),
             )
             for row in live
         ),

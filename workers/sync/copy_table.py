@@ -45,11 +45,17 @@ from workers.lake.table import LakeColumn, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import FIRST_WITH_BINARY_COPY, copy_forms, known_forms
-from workers.publisher.changing_text import TextTypes, fetch_text_types, may_change_text
+from workers.publisher.changing_text import (
+    TextTypes,
+    fetch_text_types,
+    files_of,
+    may_change_text,
+    versions_of,
+)
 from workers.publisher.connect import full_conninfo, join_conninfo, parse_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
-from workers.publisher.table_shape import fetch_shape
+from workers.publisher.table_shape import TableShape, fetch_shape
 from workers.sync.attempt_check import check_same_attempt
 from workers.sync.columns_of_copy import is_new, prepare_columns
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
@@ -100,7 +106,7 @@ def copy_table(
     text = remembered(lake.columns)
     remember_columns(text, lake, dest)
     base = lake.snapshot_id
-    rel = _store_beginning(process, conn, rel, remote, base, origin_startpos, text)
+    rel = _store_beginning(process, conn, rel, remote, shape, base, origin_startpos, text)
     # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
     # another writer has committed since, the copy is not published (40001).
     dest.create_branch(lake.ident, branch, None if source else base)
@@ -139,12 +145,13 @@ def _store_beginning(
     conn: WalReceiverConn,
     rel: SubscriptionRel,
     remote: RemoteTable,
+    shape: TableShape | None,
     base_snapshot: int | None,
     floor: LSN,
     columns: str | None,
 ) -> SubscriptionRel:
     """Store what the copy begins with: base, position, and the publisher's table."""
-    types = _text_types(conn, remote, rel)
+    types = _text_types(conn, remote, shape, rel)
     with process.store.transaction():
         check_same_attempt(process.store, rel)
         process.store.put_text_types(types)
@@ -161,11 +168,14 @@ def _store_beginning(
 
 
 def _text_types(
-    conn: WalReceiverConn, remote: RemoteTable, rel: SubscriptionRel
+    conn: WalReceiverConn, remote: RemoteTable, shape: TableShape | None, rel: SubscriptionRel
 ) -> StoredTextTypes:
     """The types whose text the rows of this copy have, as of the copy's snapshot."""
     numbers = {column.name: column.attnum for column in remote.columns}
     found = TextTypes(numbers=numbers)
+    if shape is not None:
+        found = replace(found, versions=versions_of(shape), files=files_of(shape))
+        found = found.of_columns(numbers)
     if may_change_text([column.atttypid for column in remote.columns]):
         found = fetch_text_types(conn, [remote.relid])[remote.relid].of_columns(numbers)
     return StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", found.as_json())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -84,12 +85,13 @@ def test_the_names_of_objects() -> None:
     ]
     answers: dict[str, list[tuple[str | None, ...]]] = {
         "needed": [("5", "r", "2205", "b", "regclass")],
-        "pg_catalog.pg_class c": listed,
-        "attnum\nFROM": [("5", "r", "1")],
+        "pg_catalog.pg_class c\nJOIN pg_catalog.pg_namespace": listed,
+        "f.files": [("5", "r", "1", "2205/-1/9", "5:50")],
     }
     conn = ScriptedPublisher(18, answers)
-    assert fetch_text_types(conn, [5])[5] == TextTypes({"r": (2205,)}, {2205: NAMES}, {"r": 1})
-    answers["pg_catalog.pg_class c"] = listed * 5001
+    found = fetch_text_types(conn, [5])[5]
+    assert (found.columns, found.types) == ({"r": (2205,)}, {2205: NAMES})
+    answers["pg_catalog.pg_class c\nJOIN pg_catalog.pg_namespace"] = listed * 5001
     assert fetch_text_types(ScriptedPublisher(18, answers), [5])[5].types[2205].parts == {}
 
 
@@ -115,14 +117,20 @@ def test_the_types_of_relations(version: int) -> None:
                 ("16410", "1", "x"),
                 ("16410", "2", "y"),
             ],
-            "attnum\nFROM": [("5", "p", "3"), ("6", "s", "1"), ("7", "v", "2")],
+            "f.files": [
+                ("5", "p", "3", "16410/-1/9", "5:50"),
+                ("6", "s", "1", "16400/-1/9", "6:60"),
+                ("7", "v", "2", "23/-1/9", None),
+            ],
         },
     )
     found = fetch_text_types(conn, [6, 7, 5])
     both = {16400: STAGE, 16410: POINT}
-    assert found[6] == TextTypes({"s": (16400,)}, {16400: STAGE}, {"s": 1})
-    assert found[5] == TextTypes({"p": (16400, 16410)}, both, {"p": 3})
-    assert found[7] == TextTypes(numbers={"v": 2})
+    versions = {"s": "16400/-1/9"}
+    assert found[6] == TextTypes({"s": (16400,)}, {16400: STAGE}, {"s": 1}, versions, "6:60")
+    versions = {"p": "16410/-1/9"}
+    assert found[5] == TextTypes({"p": (16400, 16410)}, both, {"p": 3}, versions, "5:50")
+    assert found[7] == TextTypes(numbers={"v": 2}, versions={"v": "23/-1/9"})
     assert "IN (5, 6, 7)" in conn.asked[0]
     assert ("rngmultitypid" in conn.asked[0]) is (version >= 14)
     assert len(conn.asked) == 3
@@ -145,3 +153,29 @@ def test_which_types_are_meant() -> None:
     assert may_change_text([23, 16384])
     assert may_change_text([23, 2205])
     assert not may_change_text([23, 1033])
+
+
+PLAIN = TextTypes(numbers={"v": 2, "w": 3}, versions={"v": "23/-1/9", "w": "23/-1/9"}, files="5:1")
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({"files": "5:2"}, []),  # VACUUM FULL, TRUNCATE
+        ({"versions": {"v": "23/-1/10", "w": "23/-1/9"}}, []),  # SET DEFAULT
+        (
+            {"versions": {"v": "23/-1/10", "w": "23/-1/9"}, "files": "5:2"},
+            ['values of column "v" were computed anew'],
+        ),
+        ({"versions": {"v": "20/-1/10", "w": "23/-1/9"}, "files": "5:2"}, []),  # told by a message
+        ({"versions": {"v": "23/-1/10", "w": "23/-1/9"}, "files": "5:1 6:1"}, []),  # ATTACH
+    ],
+)
+def test_values_that_were_computed_anew_under_the_same_type(
+    now: dict[str, Any], said: list[str]
+) -> None:
+    assert text_changes(PLAIN, replace(PLAIN, **now)) == said
+
+
+def test_nothing_is_known_of_a_rewrite_before_the_first_look() -> None:
+    assert text_changes(TextTypes(numbers={"v": 2}), PLAIN) == []

@@ -24,7 +24,7 @@ class Second(ScriptedPublisher):
 
     def __init__(self, error: ReplicationError | None = None) -> None:
         identities: dict[str, list[Row]] = {"indrelid": [("5", "id", "t")]}
-        super().__init__(18, answers() | identities | {"needed (relid": [], "a.attnum\nFROM": []})
+        super().__init__(18, answers() | identities | {"needed (relid": [], "f.files": []})
         self.error = error
         self.closed = False
         self.patience: float | None = None

@@ -15,9 +15,9 @@ TYPES: list[Any] = [
 
 def test_a_table_with_a_dropped_column() -> None:
     rows: list[Any] = [
-        ("1", "id", "23", "-1", "f", "f", "f", "16389:7", "5/9*"),
-        ("2", "........pg.dropped.2........", "0", "-1", "t", "f", "f", "16389:7", "5/9*"),
-        ("3", "p", "20001", "-1", "f", "t", "t", "16389:7", "5/9*"),
+        ("1", "id", "23", "-1", "f", "f", "f", "16389:7", "5/9*", "700"),
+        ("2", "........pg.dropped.2........", "0", "-1", "t", "f", "f", "16389:7", "5/9*", "700"),
+        ("3", "p", "20001", "-1", "f", "t", "t", "16389:7", "5/9*", "700"),
     ]
     conn = ScriptedPublisher(18, {"f.relfilenode": rows, "FROM needed": TYPES})
     shape = fetch_shape(conn, 16389, ["pub"])
@@ -29,6 +29,7 @@ def test_a_table_with_a_dropped_column() -> None:
         "5/9*",
     )
     first, last = shape.columns
+    assert first.version == "700"
     assert (first.attnum, first.name, first.computed, first.has_missing) == (1, "id", False, False)
     assert (last.typid, last.type.oid, last.computed, last.has_missing) == (20001, 23, True, True)
 
@@ -38,7 +39,7 @@ def test_a_relation_that_is_gone() -> None:
 
 
 def test_a_partitioned_table_without_partitions_has_no_file() -> None:
-    row = ("1", "id", "23", "-1", "f", "f", "f", None, None)
+    row = ("1", "id", "23", "-1", "f", "f", "f", None, None, "700")
     shape = fetch_shape(
         ScriptedPublisher(14, {"f.relfilenode": [row], "FROM needed": TYPES}), 1, ["pub"]
     )
