@@ -31,7 +31,8 @@ from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
 from tests.crash.rounds import Rounds, Rows
 from tests.fix_publisher import new_database, requested_publisher
-from workers.process.failpoints import STREAM_COMMITTED, STREAM_PREPARED, STREAMED
+from tests.waiting import wait_until
+from workers.process.failpoints import APPLY, STREAM_COMMITTED, STREAM_PREPARED, STREAMED
 
 KILLED: Final[Way] = ("itself", "kill")
 RAISED: Final[Way] = ("itself", "raise")
@@ -70,6 +71,35 @@ class StreamedRounds(Rounds):
             self.name, self.database.dsn, [self.name], streaming="on", two_phase=True
         )
         self.family.pgsub.wait(self.name)
+
+    def die_before_it_is_applied(self) -> tuple[bool, bool]:
+        """A transaction is received whole, the worker reports that, and is killed.
+
+        Was the transaction confirmed by then, and are the rows the publisher's afterwards?
+        """
+        self.number += 1
+        family, place = self.family, APPLY[0]
+        family.failpoints.arm(place)
+        with self.database.connect() as connection:
+            connection.execute("BEGIN")
+            self._insert(connection, self.number * 10 * ROWS)
+            (before,) = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone() or ()
+            connection.execute("COMMIT")
+        after = self.database.lsn()
+        worker = family.failpoints.wait_held(place, PATIENCE, family.log_tail)
+        written = "SELECT write_lsn >= %s::pg_lsn FROM pg_stat_replication"
+        written += " JOIN pg_replication_slots ON active_pid = pid WHERE slot_name = %s"
+        position = (after, self.name)
+        wait_until(
+            lambda: self.database.execute(written, position) == [(True,)], PATIENCE, family.log_tail
+        )
+        confirmed = "SELECT confirmed_flush_lsn > %s::pg_lsn FROM pg_replication_slots"
+        confirmed += " WHERE slot_name = %s"
+        early = bool(self.database.value(confirmed, (before, self.name)))
+        family.kill(worker)
+        family.failpoints.release(place)
+        wait_confirmed(family, self.database, self.name)
+        return early, self._published() == self._ours()
 
     def _round(self, case: Case) -> None:
         victim, action, place = case
@@ -185,6 +215,10 @@ def with_the_launcher(
 @each(cases_of(STREAMED, KILLED))
 def test_no_row_is_lost_doubled_or_seen_early(killed: StreamedRounds, case: Case) -> None:
     assert_right(killed, case)
+
+
+def test_what_is_received_and_not_applied_is_not_confirmed(killed: StreamedRounds) -> None:
+    assert killed.die_before_it_is_applied() == (False, True)
 
 
 @each(cases_of(STREAMED, RAISED, LAKE_SERVER))
