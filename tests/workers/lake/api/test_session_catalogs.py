@@ -1,4 +1,4 @@
-"""A session leaves no file descriptor in the server."""
+"""A session leaves no file descriptor in the server, and no line about its settings in the log."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def test_sixty_sessions_leave_no_descriptor(lake_server: Lake) -> None:
     for _ in range(SESSIONS):
         one()
     assert descriptors(lake_server) <= before + 2
+    assert " SQLConf: " not in lake_server.server.log_path.read_text()
 
 
 def test_a_destination_closes_the_catalogs_of_dead_workers(lake_server: Lake) -> None:
