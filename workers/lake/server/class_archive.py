@@ -5,6 +5,10 @@ the archive). A JVM that ends regularly writes the loaded classes to an archive 
 once for every Java and set of jars; later starts map the archive. The JVM ignores an archive that
 does not fit, and no result depends on an archive. The archive needs an archive of Java's standard
 classes. The wheel's runtime lacks the latter: ``ensure_base`` makes it when the jars are resolved.
+An installation that holds both compressed is an image's (``packed_archive``).
+
+The JVM takes an archive for every class path that begins with the archive's. The jars that only
+some catalogs need are at the end of the class path, so one archive serves all catalogs.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 
 from config.limits import CLASS_DUMP_SECONDS, CLASS_DUMP_STALE_SECONDS
 from workers.lake.server.java import Java
+from workers.lake.server.packed_archive import packed, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +41,27 @@ class ClassArchive:
     partial: Path | None
 
     @classmethod
-    def of(cls, java: Java, class_path: Sequence[str], home: Path) -> ClassArchive:
-        """The archive for a Java and a class path, below the folder of resolved jars."""
+    def of(
+        cls,
+        java: Java,
+        class_path: Sequence[str],
+        home: Path,
+        cache: Path,
+        more: Sequence[str] = (),
+    ) -> ClassArchive:
+        """The archive for a Java and the class path of every catalog.
+
+        The archive lies below the folder of resolved jars, or is unpacked from there into
+        ``cache``. ``more`` are the jars that this server adds at the end of the class path: a
+        server writes an archive with them if there is none without.
+        """
         folder = home / "classes"
-        path = folder / f"{_digest(java, class_path)}.jsa"
         base = None if _own_archive(java) else _base_path(java, home)
+        path = folder / f"{_digest(java, class_path)}.jsa"
+        if not path.is_file() and packed(path).is_file():
+            return cls._of_packed(path, base, cache / "unpacked")
+        if not path.is_file():
+            path = folder / f"{_digest(java, (*class_path, *more))}.jsa"
         if path.is_file() or (base is not None and not base.is_file()):
             return cls(path, base, None)
         writable = _make(folder) and os.access(folder, os.W_OK)
@@ -48,6 +69,14 @@ class ClassArchive:
             _sweep(folder)
         partial = path.with_suffix(f".{secrets.token_hex(4)}") if writable else None
         return cls(path, base, partial)
+
+    @classmethod
+    def _of_packed(cls, path: Path, base: Path | None, folder: Path) -> ClassArchive:
+        held = [path] if base is None else [path, base]
+        found = [each for each in unpacked(held, folder) if each is not None]
+        if len(found) < len(held):
+            return cls(path, base, None)
+        return cls(found[0], None if base is None else found[1], None)
 
     def options(self) -> list[str]:
         """The JVM's options."""
@@ -74,7 +103,7 @@ class ClassArchive:
 def ensure_base(java: Java, home: Path) -> None:
     """Make the archive of Java's standard classes, if Java brings none. Never raises."""
     base = _base_path(java, home)
-    if _own_archive(java) or base.is_file() or not _make(base.parent):
+    if _own_archive(java) or base.is_file() or packed(base).is_file() or not _make(base.parent):
         return
     partial = base.with_suffix(f".{secrets.token_hex(4)}")
     command = [str(java.path), "-Xshare:dump", f"-XX:SharedArchiveFile={partial}"]

@@ -50,9 +50,13 @@ def ivy_home() -> Path:
     return _writable(homes)
 
 
+def cache_home() -> Path:
+    """The folder for jars in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgsub" / "ivy"
+
+
 def _homes() -> tuple[Path, Path]:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgsub" / "ivy"
-    return Path(sys.prefix) / "share" / "pgsub" / "ivy", cache
+    return Path(sys.prefix) / "share" / "pgsub" / "ivy", cache_home()
 
 
 def _writable(homes: Sequence[Path]) -> Path:
@@ -152,7 +156,8 @@ def _run_ivy(
     """Have Ivy put the files of the jars into ``work``. Returns what Ivy says."""
     settings = conf.get("spark.jars.ivySettings") or str(_write_settings(work, conf))
     options = []
-    if java.bundled and write_trust_store(work / "trust.jks"):
+    given = java.bundled or "SSL_CERT_FILE" in os.environ
+    if given and write_trust_store(work / "trust.jks"):
         options.append(f"-Djavax.net.ssl.trustStore={work / 'trust.jks'}")
     pattern = "[organization]_[artifact]-[revision](-[classifier]).[ext]"
     command = [

@@ -48,8 +48,9 @@ from workers.lake.server import compiler_directives
 from workers.lake.server.class_archive import ClassArchive
 from workers.lake.server.gateway_port import GatewayServer
 from workers.lake.server.hadoop_defaults import without_defaults
-from workers.lake.server.jars import ivy_home, resolved_jars, spark_home
+from workers.lake.server.jars import cache_home, ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java, write_trust_store
+from workers.lake.server.known_jars import JARS
 from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
 from workers.parent_death import dying_with_parent
@@ -141,8 +142,8 @@ class LakeServer:
         offset = log_path.stat().st_size
         output = log_dir / OUTPUT
         first = without_defaults(ivy_home() / "jars", {**(catalog or {}), **(conf or {})})
-        class_path = [*map(str, first + jars), str(spark_home() / "jars" / "*")]
-        archive = ClassArchive.of(java, class_path, ivy_home())
+        class_path, more = _class_path(first, jars)
+        archive = ClassArchive.of(java, class_path, ivy_home(), cache_home(), more)
         keep_output_small(data_dir)
         _touch_private(output)
         with output.open("ab") as out:
@@ -155,7 +156,7 @@ class LakeServer:
                         *compiler_directives.options(directives),
                         *_crash_options(log_dir / "lake-server.crash"),
                         *_trust_options(scratch / "trust.jks"),
-                        *_arguments(class_path, memory, scratch, properties, log4j),
+                        *_arguments(class_path + more, memory, scratch, properties, log4j),
                     ]
                 ),
                 stdin=subprocess.PIPE,  # the gateway and the JVM end with the pipe
@@ -294,6 +295,12 @@ def _trust_options(store: Path) -> list[str]:
     """Let Java trust the authorities of ``SSL_CERT_FILE``: stores and catalogs may need them."""
     trusted = "SSL_CERT_FILE" in os.environ and write_trust_store(store)
     return [f"-Djavax.net.ssl.trustStore={store}"] if trusted else []
+
+
+def _class_path(first: Sequence[Path], jars: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """What every catalog needs, which is in the archive of classes, and the jars that follow."""
+    always = [*first, *jars[: len(JARS)], spark_home() / "jars" / "*"]
+    return list(map(str, always)), list(map(str, jars[len(JARS) :]))
 
 
 def _arguments(
