@@ -89,6 +89,7 @@ class TableOptions:
     on_schema_change: str | None = None  # follow | stop | suspend
     on_dropped_column: str | None = None  # keep | drop
     on_added_default: str | None = None  # fill | null
+    on_rename: str | None = None  # follow | keep | suspend
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
     location: str | None = None

@@ -129,6 +129,8 @@ class SubscriptionRel:
     ``suspend_sqlstate`` and ``suspend_error`` are the error; ``suspend_lsn`` is the end of the
     first transaction that the table misses, None after a failed copy. ``resuming`` says that the
     table is to be copied again, which ends the suspension.
+    ``former_names`` are the names that the table had in this subscription, the newest last; the
+    configuration may still have one of them (``catalog.table_renames``).
     """
 
     srsubid: int
@@ -154,6 +156,7 @@ class SubscriptionRel:
     suspend_error: str | None = None
     suspend_lsn: LSN | None = None
     resuming: bool = False
+    former_names: tuple[str, ...] = ()
 
     @property
     def suspended(self) -> bool:

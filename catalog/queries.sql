@@ -78,7 +78,7 @@ INSERT INTO pg_subscription_rel VALUES (
     :srsubid, :srrelid, :srsubstate, :srsublsn, :nspname, :relname, :lake_schema, :lake_table,
     :epoch, :attempt, :base_snapshot, :floor, :lake_lsn, :copied, :fingerprint, :remote_relid,
     :recopy, :other_relid, :suspend_time, :suspend_sqlstate, :suspend_error, :suspend_lsn,
-    :resuming)
+    :resuming, :former_names)
 
 -- name: update_rel
 UPDATE pg_subscription_rel SET
@@ -88,7 +88,8 @@ UPDATE pg_subscription_rel SET
     fingerprint = :fingerprint, remote_relid = :remote_relid, recopy = :recopy,
     other_relid = :other_relid, suspend_time = :suspend_time,
     suspend_sqlstate = :suspend_sqlstate, suspend_error = :suspend_error,
-    suspend_lsn = :suspend_lsn, resuming = :resuming
+    suspend_lsn = :suspend_lsn, resuming = :resuming,
+    former_names = :former_names
 WHERE srsubid = :srsubid AND srrelid = :srrelid
 
 -- name: set_rel_state
@@ -128,6 +129,37 @@ SELECT relid, lsn FROM in_flight WHERE subid = :subid ORDER BY relid
 -- name: clear_in_flight
 DELETE FROM in_flight WHERE subid = :subid AND relid = :relid AND lsn <= :lsn
 
+-- name: put_table_rename
+INSERT OR REPLACE INTO table_rename VALUES (
+    :subid, :relid, :nspname, :relname, :lake_schema, :lake_table, :noted, :lsn)
+
+-- name: table_renames
+SELECT * FROM table_rename WHERE subid = :subid ORDER BY relid
+
+-- name: forget_table_rename
+DELETE FROM table_rename WHERE subid = :subid AND relid = :relid
+
+-- name: name_lake_relation
+UPDATE lake_relation SET lake_schema = :lake_schema, lake_table = :lake_table WHERE oid = :oid
+
+-- name: name_expired_files
+UPDATE expired_files SET lake_schema = :lake_schema, lake_table = :lake_table
+WHERE subid = :subid AND lake_schema = :old_schema AND lake_table = :old_table
+
+-- name: copy_lake_durable
+INSERT OR REPLACE INTO lake_durable
+SELECT :lake_schema, :lake_table, metadata_location FROM lake_durable
+WHERE lake_schema = :old_schema AND lake_table = :old_table
+
+-- name: forget_former_lake_durable
+DELETE FROM lake_durable WHERE lake_schema = :lake_schema AND lake_table = :lake_table
+
+-- name: lake_table_is_taken
+SELECT 1 FROM pg_subscription_rel
+WHERE lake_schema = :lake_schema AND lake_table = :lake_table
+    AND (srsubid, srrelid) <> (:subid, :relid)
+LIMIT 1
+
 -- name: put_lake_durable
 INSERT OR REPLACE INTO lake_durable VALUES (:lake_schema, :lake_table, :metadata_location)
 
@@ -138,6 +170,9 @@ SELECT * FROM lake_durable
 DELETE FROM lake_durable
 WHERE lake_schema = :lake_schema AND lake_table = :lake_table
     AND metadata_location = :metadata_location
+    AND NOT EXISTS (
+        SELECT 1 FROM table_rename r
+        WHERE r.lake_schema = lake_durable.lake_schema AND r.lake_table = lake_durable.lake_table)
 
 -- name: put_spark_session
 INSERT OR REPLACE INTO spark_session VALUES (:subid, :relid, :generation, :user_id, :session_id)

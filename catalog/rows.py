@@ -82,7 +82,7 @@ def subscription_row(row: StoredRow) -> Subscription:
 
 def rel_values(row: SubscriptionRel) -> dict[str, object]:
     """A table of a subscription as named parameters of the statements."""
-    return _values(row)
+    return {**_values(row), "former_names": json.dumps(row.former_names)}
 
 
 def rel_row(row: StoredRow) -> SubscriptionRel:
@@ -96,6 +96,7 @@ def rel_row(row: StoredRow) -> SubscriptionRel:
             values[name] = decode_lsn(values[name])
     for name in ("copied", "recopy", "resuming"):
         values[name] = bool(values[name])
+    values["former_names"] = tuple(json.loads(values["former_names"]))
     return SubscriptionRel(**values)
 
 

@@ -79,6 +79,7 @@ CREATE TABLE pg_subscription_rel (
     suspend_error    TEXT,
     suspend_lsn      TEXT,
     resuming         INTEGER NOT NULL DEFAULT 0,
+    former_names     TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (srrelid, srsubid),
     UNIQUE (srsubid, nspname, relname)
 ) STRICT;
@@ -263,6 +264,23 @@ CREATE TABLE schema_change (
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
 CREATE INDEX schema_change_table ON schema_change (subid, relid);
+
+-- Tables that have another name on the publisher, and whose lake table is to be renamed by the next
+-- apply worker. The names are the new ones, the lake's too; "lsn" is the position at which the new
+-- name was seen, "noted" the time, in microseconds since 1970.
+CREATE TABLE table_rename (
+    subid       INTEGER NOT NULL,
+    relid       INTEGER NOT NULL,
+    nspname     TEXT NOT NULL,
+    relname     TEXT NOT NULL,
+    lake_schema TEXT NOT NULL,
+    lake_table  TEXT NOT NULL,
+    noted       INTEGER NOT NULL,
+    lsn         TEXT NOT NULL,
+    PRIMARY KEY (subid, relid),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
 
 -- Files that an expiry left without a snapshot, until the grace of readers is over. A row is one
 -- expiry of one lake table; the row outlives table and subscription. ``files`` are paths as JSON,

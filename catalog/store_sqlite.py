@@ -51,6 +51,7 @@ from catalog.rows import (
     subscription_values,
 )
 from catalog.schema_changes import SchemaChanges
+from catalog.table_renames import TableRenames
 from catalog.transaction_at_fault import TransactionsAtFault
 
 _REL_KEY: Final = frozenset({"srsubid", "srrelid", "srsubstate", "srsublsn"})
@@ -64,6 +65,7 @@ class CatalogStore(
     LeakedBranches,
     SchemaChanges,
     StatisticsFile,
+    TableRenames,
     TransactionsAtFault,
 ):
     """pg_subscription, pg_subscription_rel, pg_replication_origin and the rows for the fence."""

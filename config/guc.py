@@ -210,6 +210,11 @@ class Settings(BaseModel):
         description="a column is added with a default: rows from before get the value that the "
         "publisher shows, by a new copy of the table, or stay NULL",
     )
+    on_rename: Literal["follow", "keep", "suspend"] = Field(
+        "follow",
+        description="a table gets another name or schema on the publisher: the lake table gets it "
+        "too, or keeps its name, or the table is suspended",
+    )
     auto_recopy_max_bytes: Memory = Field(
         10 * 2**30,
         description="a table up to this size on the publisher is copied again by itself if a "

@@ -85,6 +85,9 @@ class TableModel(BaseModel):
     on_added_default: Literal["fill", "null"] | None = Field(
         None, description="a column added with a default; default: the setting on_added_default"
     )
+    on_rename: Literal["follow", "keep", "suspend"] | None = Field(
+        None, description="a renamed table; default: the setting on_rename"
+    )
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
     )
@@ -158,6 +161,7 @@ class TableModel(BaseModel):
             on_schema_change=self.on_schema_change,
             on_dropped_column=self.on_dropped_column,
             on_added_default=self.on_added_default,
+            on_rename=self.on_rename,
             partition_by=tuple(self.partition_by),
             sort_by=tuple(self.sort_by),
             location=self.location,

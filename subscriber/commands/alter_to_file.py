@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
+from catalog import table_renames
 from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions, TwoPhaseState
@@ -77,6 +78,7 @@ def bring_in_line(
     workers go on trying, and the next ``up`` refreshes again), and a worker that has not reloaded
     in time.
     """
+    stmt = under_present_names(sub, stmt, context)
     raise_first(list(refusals(sub, stmt, context)))
     check_password(stmt, context.settings)
     change = _options_change(sub, stmt, context)
@@ -185,10 +187,21 @@ def _notify_changes(sub: Subscription, columns: Mapping[str, Any], context: Comm
         context.notify(notice(f'subscription "{sub.subname}" was brought in line: {names}'))
 
 
+def under_present_names(
+    sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
+) -> CreateSubscriptionStmt:
+    """The file, with the present names of tables that have other names on the publisher now."""
+    tables = table_renames.under_present_names(stmt.tables, context.store.rels(sub.oid))
+    return replace(stmt, tables=tables)
+
+
 def refusals(
     sub: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
 ) -> Iterator[ReplicationError]:
-    """Errors about changes in the file that an existing subscription cannot follow."""
+    """Errors about changes in the file that an existing subscription cannot follow.
+
+    The file is ``under_present_names``.
+    """
     try:
         _options_change(sub, stmt, context)
     except ReplicationError as error:

@@ -27,7 +27,7 @@ from config.guc import Settings
 from config.load import Config
 from config.quantities import format_duration, parse_duration
 from config.subscription import CreateSubscriptionStmt
-from subscriber.commands.alter_to_file import refusals
+from subscriber.commands.alter_to_file import refusals, under_present_names
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import check_password, new_row
 from subscriber.commands.main_slot import check_slot_is_free, slot_warnings
@@ -83,6 +83,8 @@ def check_subscription(
     existing = context.store.subscription_by_name(stmt.name)
     if existing is not None and existing.subcreate is not SubCreate.READY:
         existing = None
+    if existing is not None:
+        stmt = under_present_names(existing, stmt, context)
     findings: list[Finding] = []
     findings += _error_of(lambda: check_password(stmt, settings))
     if existing is not None:

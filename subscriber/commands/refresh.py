@@ -35,6 +35,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.recopy import mark_for_recopy
+from catalog.table_renames import follows_rename
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
 from subscriber.commands.lake_branches import drop_lake_branches
@@ -52,6 +53,7 @@ from subscriber.commands.subscription_row import (
 from subscriber.commands.table_mapping import (
     MappedTable,
     lake_findings,
+    lake_ident,
     other_origins_warning,
     privilege_findings,
     published_names,
@@ -181,6 +183,7 @@ def refresh_tables(
     sub = replace(before, **columns)
     mapped = published_tables(conn, sub, context, validate=validate)
     known = {(rel.nspname, rel.relname) for rel in context.store.rels(sub.oid)}
+    mapped = _under_subscribed_names(sub, mapped, context)
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in known]
     if copy_data and new:
         for message in other_origins_warning(conn, sub, known):
@@ -205,6 +208,41 @@ def refresh_tables(
     _clean_up(found, conn, context)
     changed = found.added or found.removed or found.distrusted or found.replaced
     return found.sub, bool(columns or changed), found.removed
+
+
+def _under_subscribed_names(
+    sub: Subscription, mapped: Sequence[MappedTable], context: CommandContext
+) -> list[MappedTable]:
+    """The published tables; a renamed table that a worker follows has the subscribed name here.
+
+    Only an apply worker renames: the table neither leaves nor joins.
+    """
+    published = {(table.remote.nspname, table.remote.relname) for table in mapped}
+    rels = context.store.rels(sub.oid)
+    known = {(rel.nspname, rel.relname) for rel in rels}
+    renamed = {
+        rel.remote_relid: rel
+        for rel in rels
+        if (rel.nspname, rel.relname) not in published
+        and follows_rename(sub, rel, context.settings)
+    }
+    found = []
+    for table in mapped:
+        rel = renamed.get(table.remote.relid)
+        if rel is None or (table.remote.nspname, table.remote.relname) in known:
+            found.append(table)
+            continue
+        name = qualified_name(rel.nspname, rel.relname)
+        context.notify(
+            notice(
+                f'table "{name}" is "{table.name}" on the publisher now',
+                detail="The apply worker takes the name over within a minute, without a copy.",
+            )
+        )
+        remote = replace(table.remote, nspname=rel.nspname, relname=rel.relname)
+        ident, options = lake_ident(rel.nspname, rel.relname, sub.tables)
+        found.append(MappedTable(remote, ident, options))
+    return found
 
 
 def _store(

@@ -55,6 +55,7 @@ from workers.lake.sql.statements import (
     identifier,
     name_of,
     rename_column,
+    rename_table,
     select_source,
     set_properties,
     sort_table,
@@ -235,6 +236,7 @@ BUILDERS: dict[str, Build] = {
         ident(n), BRANCH, by_key(n[2:4], bounds(n), n[4]), OtherWriters(7, frozenset({9}))
     ),
     "create namespace": lambda n: create_namespace(ident(n)),
+    "rename table": lambda n: rename_table(ident(n), LakeIdent(n[2], n[3])),
     "create table": lambda n: create_table(
         ident(n),
         [LakeColumn(n[2], pa.int64()), LakeColumn(n[3], pa.list_(pa.string()), nullable=False)],

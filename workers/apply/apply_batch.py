@@ -73,7 +73,13 @@ from workers.apply.known_fault import KnownFault
 from workers.apply.other_table import check_not_other
 from workers.apply.skip import Skip, look_for_skip
 from workers.apply.suspend import blame_tables, may_suspend, suspend_tables
-from workers.apply.table_checks import ChangedTable, TableChecks, check_not_renamed, subscribed_as
+from workers.apply.table_checks import (
+    ChangedTable,
+    TableChecks,
+    check_not_renamed,
+    run_in_form,
+    subscribed_as,
+)
 from workers.changes.by_table import (
     FramedBatch,
     Run,
@@ -82,9 +88,9 @@ from workers.changes.by_table import (
     frame_in_slices,
     work_of,
 )
-from workers.changes.failed_transaction import FailedChange, FailedTransaction, failed_at
+from workers.changes.failed_transaction import FailedChange, FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
-from workers.columnar.column_reader import UnreadableValue, in_form
+from workers.columnar.column_reader import UnreadableValue
 from workers.columnar.frame_slices import fits_one_slice
 from workers.lake.sources import source_of
 from workers.lake.table import LakeIdent
@@ -93,6 +99,7 @@ from workers.publisher.binary_columns import BinaryForms, RestartAsText, Unknown
 from workers.stream.batch import Batch
 from workers.stream.pages import giving_pages_back
 from workers.tables.publish_batch import MainMoved
+from workers.tables.rename_watch import RenameWatch
 from workers.tables.write_batch import Slice
 from workers.tables.writer import LakeWriter
 from workers.tables.written import Written
@@ -109,7 +116,8 @@ class Applier:
     - ``default_on_error`` is what an error does to a table that does not say (the setting).
     - ``work_mem`` is the memory for the changes of a part, in bytes (``apply_work_mem``).
     - ``binary`` reads columns in binary form, and is None if the stream is text.
-    - ``known_fault`` is what ended the apply worker before; ``schema`` follows changed columns.
+    - ``known_fault`` is what ended the apply worker before; ``schema`` follows changed columns,
+      ``renames`` changed names.
     - ``work_of_part`` are the changes of the part in hand, counted by ``work_of``.
     - ``_attempts`` counts how often in succession another writer prevented a part (40001).
     """
@@ -129,6 +137,7 @@ class Applier:
     binary: BinaryForms | None = None
     known_fault: KnownFault | None = None
     schema: ColumnsKeeper | None = None
+    renames: RenameWatch | None = None
     work_of_part: dict[str, object] = field(default_factory=dict)
     _attempts: int = 0
 
@@ -235,7 +244,9 @@ class Applier:
 
     def _may_suspend(self, error: ReplicationError) -> bool:
         follows = self.schema is not None and self.schema.takes_out(self.sub, error)
-        if self.own_relid or not (follows or may_suspend(error, self.sub, self.default_on_error)):
+        renamed = self.renames is not None and self.renames.suspends(self.sub, error)
+        own = follows or renamed or may_suspend(error, self.sub, self.default_on_error)
+        if self.own_relid or not own:
             return False
         return not isinstance(error, UndefinedTable) or self.writer.can_read_others(
             self.rels.values(), {rel.srrelid for rel in error.tables}
@@ -328,7 +339,7 @@ class Applier:
             self._store_fingerprint(rel)
         runs = self.checks.with_coverage(runs, self.rels)
         work = {
-            self.rels[target].srrelid: [self._in_form(run) for run in own]
+            self.rels[target].srrelid: [run_in_form(run, self.binary) for run in own]
             for target, own in runs.items()
         }
         self.work_of_part = total(self.work_of_part, work_of(runs.values()))
@@ -337,6 +348,8 @@ class Applier:
 
     def _runs(self, framed: FramedBatch, part: Batch) -> dict[RelName, list[Run]]:
         """Return the runs of a part, or of a slice, that this worker has to write, by table."""
+        if self.renames is not None:
+            framed = self.renames.under_subscribed_names(self.sub, self.rels, framed)
         takes, rels = self._gate(framed.targets, part)
         runs = framed.runs(takes)
         check_not_renamed(self.sub, runs, rels, part, may_cut=not self.holds_back_until_synced)
@@ -405,20 +418,6 @@ class Applier:
             now = self.store.rel(rel.srsubid, rel.srrelid)
             if now is not None and now.fingerprint == before.fingerprint:
                 self.store.update_rel(rel.srsubid, rel.srrelid, fingerprint=rel.fingerprint)
-
-    def _in_form(self, run: Run) -> Run:
-        """Return a run that knows how the values are read.
-
-        A value or a type that cannot be read is the fault of the transaction.
-        """
-        if run.relation is None or run.changes is None:
-            return run
-        try:
-            nodes = None if self.binary is None else self.binary.of(run.relation)
-            return replace(run, changes=in_form(run.changes, nodes))
-        except (UnknownForm, UnreadableValue) as error:
-            change = error.change if isinstance(error, UnreadableValue) else 0
-            raise failed_at(run.relation, run.changes, change, error) from None
 
     def _finish(self, written: list[Written], end_lsn: LSN, skip: Skip | None) -> None:
         """Publish a written part, or hold it back, and move ``decided_lsn``.

@@ -6,6 +6,7 @@ boundary. Most turns ask nothing::
     every 10 s    types of the tables with an enum or a composite   (workers.apply.text_watch)
     every 60 s    types and column numbers of all tables            (workers.apply.text_watch)
     every 60 s    oids of all tables by name                        (workers.apply.name_watch)
+    every 60 s    names of all tables by oid                        (workers.tables.rename_watch)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from workers.apply.copy_again import other_table, other_values
 from workers.apply.name_watch import NameWatch
 from workers.apply.other_table import warn_of_other
 from workers.apply.text_watch import TextWatch, warn_of_text
+from workers.process.worker_exit import WorkerExit
 
 
 @dataclass(slots=True)
@@ -29,7 +31,11 @@ class CatalogWatch:
     text: TextWatch
 
     def turn(self, applier: Applier) -> None:
-        """Ask what is due; copy again what has other rows, or look up the keys of its inserts."""
+        """Ask what is due; copy again what has other rows, or look up the keys of its inserts.
+
+        ``WorkerExit`` if tables have other names: the next worker renames their lake tables.
+        """
+        _note_renames(applier)
         follower = applier.schema
         for other in self.names.turn(applier.rels.values()):
             if follower is not None and follower.follows(applier.sub, other.rel):
@@ -44,6 +50,16 @@ class CatalogWatch:
                 _copy_again(applier, other_values(rel, primary, row.detail))
             else:
                 warn_of_text(applier.sub, rel, row)
+
+
+def _note_renames(applier: Applier) -> None:
+    watch = applier.renames
+    renamed = [] if watch is None else watch.turn(applier.sub, applier.rels.values())
+    if watch is not None and renamed:
+        applier.writer.wait_until_stored()
+        said = watch.note(applier.sub, renamed, applier.decided_lsn)
+        if said:
+            raise WorkerExit(f"its lake tables are renamed: {'; '.join(said)}")
 
 
 def _copy_again(applier: Applier, error: ReplicationError) -> None:

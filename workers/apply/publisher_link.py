@@ -25,6 +25,7 @@ from workers.publisher.password_required import check_connected, check_conninfo
 from workers.publisher.second_connection import (
     ask_delimiters,
     ask_identities,
+    ask_names,
     ask_relids,
     ask_shape,
     ask_size,
@@ -32,6 +33,7 @@ from workers.publisher.second_connection import (
     fetch_published,
 )
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
+from workers.tables.rename_watch import RenameWatch
 from workers.tables.writer import LakeWriter
 
 
@@ -73,6 +75,17 @@ def catalog_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverCo
     return CatalogWatch(
         NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
         TextWatch(process.store, partial(ask_text_types, sub, conn, process.interrupted)),
+    )
+
+
+def rename_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> RenameWatch:
+    """What follows changed names, with questions to the publisher while ``conn`` streams."""
+    return RenameWatch(
+        process.store,
+        partial(ask_names, sub, conn, process.interrupted),
+        partial(ask_relids, sub, conn, process.interrupted),
+        partial(fetch_published, sub, conn, process.interrupted),
+        lambda: process.settings,
     )
 
 

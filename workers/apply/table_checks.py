@@ -30,7 +30,6 @@ import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -46,9 +45,11 @@ from workers.changes.relation_map import (
     name_of,
 )
 from workers.columnar.binary.forms import FIRST_NORMAL_OID
+from workers.columnar.column_reader import UnreadableValue, in_form
 from workers.lake.sources import delete_rows, source_of
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
+from workers.publisher.binary_columns import BinaryForms, UnknownForm
 from workers.publisher.fingerprint import (
     PublishedTable,
     published_as,
@@ -57,6 +58,7 @@ from workers.publisher.fingerprint import (
 )
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage, Identities, coverage
 from workers.stream.batch import Batch
+from workers.tables.rename_watch import TableRenamed
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +108,7 @@ def check_not_renamed(
         rel = found[target]
         if (rel.nspname, rel.relname) == target:
             continue
-        error = ObjectNotInPrerequisiteState(
+        error = TableRenamed(
             f'logical replication target relation "{".".join(target)}" does not exist',
             detail=f'The publisher\'s table was "{rel.nspname}.{rel.relname}" when it was '
             "subscribed.",
@@ -143,6 +145,21 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
         f"{refresh}. The rows that shared {lake} has under the old name are there twice then, "
         f"until you delete them: {delete_rows(sub, rel)}"
     )
+
+
+def run_in_form(run: Run, binary: BinaryForms | None) -> Run:
+    """Return a run that knows how the values are read.
+
+    A value or a type that cannot be read is the fault of the transaction.
+    """
+    if run.relation is None or run.changes is None:
+        return run
+    try:
+        nodes = None if binary is None else binary.of(run.relation)
+        return replace(run, changes=in_form(run.changes, nodes))
+    except (UnknownForm, UnreadableValue) as error:
+        change = error.change if isinstance(error, UnreadableValue) else 0
+        raise failed_at(run.relation, run.changes, change, error) from None
 
 
 def _options(target: RelName, tables: Mapping[str, TableOptions]) -> TableOptions:

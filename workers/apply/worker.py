@@ -53,6 +53,7 @@ from workers.apply.progress import remember_flush, report_feedback, stored_origi
 from workers.apply.publisher_link import (
     catalog_watch,
     connected_publisher,
+    rename_watch,
     schema_follower,
     table_checks,
 )
@@ -77,6 +78,7 @@ from workers.tables.leaked_branches import drop_leaked_branches
 from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 from workers.tables.maintenance.schedule import Maintenance
+from workers.tables.rename_tables import settle_renames
 from workers.tables.table_locks import TableLocks
 from workers.tables.writer import LakeWriter
 
@@ -94,6 +96,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
             hint=f'Disable the subscription with "pgsub disable {sub.subname}".',
         )
     dest = process.lake.open(process.settings)
+    sub = settle_renames(dest, store, sub)
     beside = ThreadPoolExecutor(1, thread_name_prefix="maintenance")
     files = FileRemoval(dest, store, sub.oid, beside.submit)
     orphans = OrphanRemoval(dest, store, sub, beside, files)
@@ -199,6 +202,7 @@ def _stream(
         checks = table_checks(process, sub, conn)
         applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
         applier.schema = schema_follower(process, sub, conn, writer)
+        applier.renames = rename_watch(process, sub, conn)
         applier.known_fault = KnownFault(store, sub.oid)
         applier.known_fault.passed(decided_lsn)
         process.applying = True

@@ -20,7 +20,7 @@ Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Final
 
@@ -112,26 +112,54 @@ class FramedBatch:
     _frame: Frame
     _pieces: list[_Piece]
     _truncates: dict[RelName, list[_Truncate]]
+    _names: Mapping[int, RelName] = field(default_factory=dict)
+    """Relation id → the target of changes under a name that is not ``_known``."""
+    _known: Collection[RelName] = ()
+
+    def under_names(self, known: Collection[RelName], names: Mapping[int, RelName]) -> FramedBatch:
+        """The batch, with a target by relation id for changes whose name is not ``known``."""
+        return replace(self, _known=known, _names=names)
+
+    def _target(self, name: RelName, relid: int) -> RelName:
+        return name if name in self._known else self._names.get(relid, name)
 
     @property
     def targets(self) -> Targets:
         """The tables that the batch changes, ordered by name."""
-        found = {
-            name: {event.relid for event in events} for name, events in self._truncates.items()
-        }
+        found: dict[RelName, set[int]] = {}
+        for name, events in self._truncates.items():
+            for event in events:
+                found.setdefault(self._target(name, event.relid), set()).add(event.relid)
         for piece in self._pieces:
-            found.setdefault(name_of(piece.relation), set()).add(piece.relation.relid)
+            relid = piece.relation.relid
+            found.setdefault(self._target(name_of(piece.relation), relid), set()).add(relid)
         return dict(sorted(found.items()))
 
     def runs(self, takes: Takes) -> dict[RelName, list[Run]]:
         """Return the runs by target; a target without any remaining change is absent."""
         found: dict[RelName, list[Run]] = {}
         for target, taken in takes.items():
-            pieces = [piece for piece in self._pieces if name_of(piece.relation) == target]
-            truncates = [event for event in self._truncates.get(target, []) if taken[event.txn]]
+            pieces = [
+                piece
+                for piece in self._pieces
+                if self._target(name_of(piece.relation), piece.relation.relid) == target
+            ]
+            truncates = [event for event in self._truncates_of(target) if taken[event.txn]]
             if runs := _runs(self._frame, pieces, truncates, taken):
                 found[target] = runs
         return found
+
+    def _truncates_of(self, target: RelName) -> list[_Truncate]:
+        """The TRUNCATEs of a target, in commit order."""
+        if not self._names:
+            return self._truncates.get(target, [])
+        found = [
+            event
+            for name, events in self._truncates.items()
+            for event in events
+            if self._target(name, event.relid) == target
+        ]
+        return sorted(found, key=lambda event: event.position)
 
 
 def frame_batch(batch: Batch, relmap: LogicalRepRelMap) -> FramedBatch:

@@ -79,6 +79,13 @@ class Destination(Protocol):
         as they are. A change that was made already has no effect.
         """
 
+    def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
+        """Give a table another name, in another schema too; the files stay where they are.
+
+        42P07 if the new name is taken, 42P01 if there is no table ``ident``, 0A000 if the catalog
+        cannot rename. Made twice, the second call is 42P01.
+        """
+
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop a table that pgsub created and never used (undo of a failed CREATE)."""
 

@@ -165,6 +165,13 @@ SCHEMA_STORED: Final = "apply.schema_stored"
 """Around a change of a lake table's columns: the commit to the lake, then the catalog. Apart from
 ``APPLY``: most workloads change no column."""
 
+RENAME_NOTED: Final = "apply.rename_noted"
+BEFORE_TABLE_RENAME: Final = "apply.before_table_rename"
+TABLE_RENAMED: Final = "apply.table_renamed"
+RENAME_STORED: Final = "apply.rename_stored"
+"""From the note about a renamed table to the catalog with the new names; all but the first in the
+next apply worker. Apart from ``APPLY``: most workloads rename no table."""
+
 SUSPENDING: Final = "suspend.before"
 SUSPENDED: Final = "suspend.stored"
 """Around the suspension of a table. Apart from ``APPLY``: most workloads suspend no table."""

@@ -16,7 +16,7 @@ from workers.publisher.changing_text import TextTypes, fetch_text_types
 from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import PublishedTable, TableName, fetch_fingerprints
-from workers.publisher.remote_table import fetch_delimiters, fetch_relids
+from workers.publisher.remote_table import fetch_delimiters, fetch_names, fetch_relids
 from workers.publisher.replica_identity import Identities, fetch_identities
 from workers.publisher.table_shape import TableShape, fetch_shape, fetch_size
 
@@ -85,6 +85,21 @@ def ask_relids(
     try:
         conn.patience = CONNECT_SECONDS
         return fetch_relids(conn, names)
+    finally:
+        conn.close()
+
+
+def ask_names(
+    sub: Subscription,
+    streaming: WalReceiverConn,
+    interrupted: Callable[[], bool],
+    relids: Collection[int],
+) -> dict[int, TableName]:
+    """Ask for the names of tables by oid; the query waits for no lock."""
+    conn = connect_beside(sub, streaming, interrupted)
+    try:
+        conn.patience = CONNECT_SECONDS
+        return fetch_names(conn, relids)
     finally:
         conn.close()
 

@@ -74,7 +74,7 @@ class Sides:
     says that the lake server can change columns, ``follows`` that changes are followed at all.
     ``drops`` and ``nulls`` are ``on_dropped_column: drop`` and ``on_added_default: null``.
     ``now_named`` is the present name of the copied table, if the publisher has renamed the
-    table.
+    table; ``follows_name`` says that a worker takes the name over.
     """
 
     sub: Subscription
@@ -89,6 +89,7 @@ class Sides:
     drops: bool = False
     nulls: bool = False
     now_named: str | None = None
+    follows_name: bool = False
 
     @property
     def name(self) -> str:
@@ -155,7 +156,11 @@ def _gone(sides: Sides) -> Verdict:
     refresh = f"pgsub refresh {shlex.quote(sides.sub.subname)}"
     if sides.now_named is not None:
         said = f'The publisher\'s table is "{sides.now_named}" now.'
-    elif sides.publisher is None:
+        if sides.follows_name:
+            return Verdict(ColumnState.PENDING, said, whole=True)
+        remedy = f"{refresh} copies it under its new name; the lake table stays."
+        return _whole(said, remedy)
+    if sides.publisher is None:
         said = "The publisher has no table of the name."
     else:
         said = "No publication of the subscription has the table."

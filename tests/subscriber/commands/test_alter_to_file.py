@@ -225,3 +225,19 @@ def test_a_mapping_may_come_go_and_change(
     bring_in_line(row(world), statement(tables=to_columns(after)), world.context)
     assert dict(row(world).tables["public.a"].columns) == after
     world.store.close()
+
+
+def test_the_file_may_have_the_former_name_of_a_table(world: Around) -> None:
+    """The lake table of one has kept its name, the other has another entry by now."""
+    tables: dict[str, Any] = {"public.a": {"on_unrepresentable": "null"}}
+    bring_in_line(row(world), statement(tables=tables), world.context)
+    (rel,) = world.store.rels(row(world).oid)
+    world.store.update_rel(rel.srsubid, rel.srrelid, relname="moved", former_names=("public.a",))
+    world.publisher.tables = {"moved": PublishedTable()}
+    bring_in_line(row(world), statement(tables=tables), world.context)
+    kept = TableOptions(to=("public", "a"), on_unrepresentable="null")
+    assert row(world).tables == {"public.moved": kept}
+    world.notices.clear()
+    bring_in_line(row(world), statement(tables=tables), world.context)
+    assert world.said() == []
+    assert names(world) == [("moved", "i")]

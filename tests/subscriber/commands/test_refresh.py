@@ -366,3 +366,38 @@ def test_a_refresh_that_fails_changes_nothing(world: Around) -> None:
         )
     assert row(world) == before
     assert not list(world.context.data_dir.rglob("passfile/*"))
+
+
+def synced(world: Around, **columns: Any) -> None:
+    """Table a was copied from the publisher's table with the first oid."""
+    (rel,) = world.store.rels(row(world).oid)
+    for state, lsn in ((SubRelState.DATASYNC, None), (SubRelState.SYNCDONE, LSN(9))):
+        world.store.set_rel_state(rel.srsubid, rel.srrelid, state, lsn, Setter.TABLESYNC)
+    world.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=20000, **columns)
+
+
+@pytest.mark.parametrize("mode", ["follow", "keep", "suspend"])
+def test_a_renamed_table_is_left_to_the_worker(world: Around, mode: str) -> None:
+    tables = {"public.a": {"on_rename": mode}}
+    bring_in_line(row(world), statement(tables=tables), world.context)
+    synced(world)
+    world.notices.clear()
+    world.publisher.tables = {"moved": PublishedTable()}
+    bring_in_line(row(world), statement(tables=tables), world.context)
+    if mode == "suspend":
+        assert names(world) == [("moved", "i")]
+    else:
+        assert names(world) == [("a", "s")]
+        told = 'NOTICE: table "public.a" is "public.moved" on the publisher now'
+        assert world.said()[-1] == told
+
+
+def test_a_table_under_the_name_of_a_kept_lake_table_is_refused(world: Around) -> None:
+    """Table a was renamed and its lake table kept the name; now there is another table a."""
+    synced(world, relname="moved", former_names=("public.a",))
+    world.publisher.tables = {"moved": PublishedTable(), "a": PublishedTable()}
+    with pytest.raises(DuplicateTable) as refused:
+        bring_in_line(row(world), statement(), world.context)
+    assert refused.value.primary == (
+        'tables "public.a" and "public.moved" are both mapped to lake table "public.a"'
+    )

@@ -183,6 +183,10 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         """Drop the table with all files."""
         self._sql.drop_table(ident)
 
+    def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
+        """Rename the table, through the Spark session."""
+        self._sql.rename_table(ident, new)
+
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
         """Set table properties."""
         self._sql.set_properties(ident, properties, what)

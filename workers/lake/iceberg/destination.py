@@ -113,8 +113,6 @@ class IcebergDestination(Destination):
         self._other_writers: dict[LakeIdent, OtherWriters] = {}
         self._durability = Durability(self._tables, self._sessions, catalog_file)
 
-    # -- tables -----------------------------------------------------------------------------------
-
     def table(self, ident: LakeIdent) -> LakeTable | None:
         """The table on ``main`` now; no answer is cached."""
         state = self._tables.describe(ident)
@@ -193,12 +191,15 @@ class IcebergDestination(Destination):
         self._forget(ident)
         return self._existing(ident)
 
+    def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
+        """Rename the table in the catalog."""
+        self._forget(ident)
+        self._tables.rename_table(ident, new)
+
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop the table with all files; no error if the table does not exist."""
         self._forget(ident)
         self._tables.drop_table(ident)
-
-    # -- fences -----------------------------------------------------------------------------------
 
     def fence(self, ident: LakeIdent) -> LakeTable:
         """Commit an empty snapshot on ``main`` without a position; the newest ancestor's counts on.
@@ -212,8 +213,6 @@ class IcebergDestination(Destination):
     def release_sessions(self, sessions: Iterable[tuple[str, str]]) -> None:
         """Close a dead worker's sessions (user_id, session_id) for good; running calls stop."""
         self._sessions.release(sessions)
-
-    # -- branches ---------------------------------------------------------------------------------
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch at a snapshot, by default at the tip of ``main``."""
@@ -268,8 +267,8 @@ class IcebergDestination(Destination):
         """
         segments = [segment for part in parts for segment in part.segments]
         stamp = parts[-1].stamp
-        known = self._branch_positions.get((ident, branch)) == stamp
-        if len(parts) == 1 and not segments and parts[0].base is None and known:
+        alone = len(parts) == 1 and not segments and parts[0].base is None
+        if alone and self._branch_positions.get((ident, branch)) == stamp:
             return [Effect(ident, branch, Counts())]
         session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)

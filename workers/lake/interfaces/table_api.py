@@ -92,6 +92,13 @@ class TableApi(Protocol):
     def set_order(self, ident: LakeIdent, sort_by: Sequence[LayoutField]) -> None:
         """Set the sort order of a table whose creation a worker did not finish."""
 
+    def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
+        """Give the table another name; the files stay where they are.
+
+        42P01 without the table, 42P07 if the name is taken, 0A000 if the catalog cannot rename.
+        Late: the second of two calls finds no table.
+        """
+
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop the table with all files; no error if the table does not exist."""
 

@@ -162,6 +162,11 @@ class MemoryDestination(Destination):
             table.publisher_columns = remember(table.columns)
         return self._existing(ident)
 
+    def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
+        """Move the table to another name; the old name is free."""
+        self._enter("rename_table")
+        self.lake.rename(ident, new, self._get(ident))
+
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop the table; no error if the table does not exist."""
         self._enter("drop_table")

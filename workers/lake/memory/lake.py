@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from catalog.errcodes import DuplicateTable
 from workers.lake.effects import Outcome
 from workers.lake.memory.rows import Row
 from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
@@ -71,6 +72,16 @@ class MemoryLake:
             for ident in idents:
                 if ident in self.tables:
                     self._durable[ident] = copied(self.tables[ident])
+
+    def rename(self, ident: LakeIdent, new: LakeIdent, table: MemoryTable) -> None:
+        """Give a table another name, on the disk too: a catalog moves a name at once."""
+        with self.lock:
+            if new in self.tables:
+                raise DuplicateTable(f'lake table "{new}" already exists')
+            self.tables[new] = table
+            del self.tables[ident]
+            if ident in self._durable:
+                self._durable[new] = self._durable.pop(ident)
 
     def power_cut(self) -> None:
         """Set every table back to the last ``make_durable``; a table without one is lost."""

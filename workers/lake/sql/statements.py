@@ -154,6 +154,11 @@ def create_table(
     )
 
 
+def rename_table(ident: LakeIdent, new: LakeIdent) -> str:
+    """ALTER TABLE … RENAME TO; Spark takes the new name without the catalog."""
+    return sql_text("ALTER TABLE", table_path(ident), "RENAME TO", path(new.schema, new.table))
+
+
 def set_properties(ident: LakeIdent, properties: Mapping[str, str]) -> str:
     """ALTER TABLE … SET TBLPROPERTIES."""
     pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
 from sqlglot import exp
 
-from catalog.errcodes import DuplicateTable, FeatureNotSupported, ReplicationError
+from catalog.errcodes import DuplicateTable, FeatureNotSupported, ReplicationError, UndefinedTable
 from catalog.table_layout import LayoutField
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, is_missing
@@ -153,6 +153,21 @@ class SqlTableApi(TableApi):
             sql_text("DROP TABLE IF EXISTS", table_path(ident), "PURGE"),
             f'dropping lake table "{ident}"',
         )
+
+    def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
+        """ALTER TABLE … RENAME TO; the new schema is created if need be."""
+        self.create_schema(new)
+        what = f'renaming lake table "{ident}" to "{new}"'
+        try:
+            self._sessions.get().command(statements.rename_table(ident, new), what)
+        except LakeFailure as error:
+            if is_missing(error):
+                raise UndefinedTable(f'lake table "{ident}" does not exist') from None
+            if self.describe(new) is not None:
+                raise DuplicateTable(f'lake table "{new}" already exists') from None
+            if "UnsupportedOperationException" in error.message:
+                raise FeatureNotSupported("the lake's catalog cannot rename tables") from None
+            raise
 
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
         """ALTER TABLE … SET TBLPROPERTIES."""

@@ -271,6 +271,9 @@ def test_a_table_that_the_publisher_lacks() -> None:
     assert {each.detail for each in gone} == {"The publisher has no table of the name."}
     renamed = compare(sides(None, now_named="public.t2"))
     assert renamed[0].detail == 'The publisher\'s table is "public.t2" now.'
+    assert str(renamed[0].remedy).startswith("pgsub refresh mysub copies it under its new name")
+    followed = compare(sides(None, now_named="public.t2", follows_name=True))
+    assert (states(followed), followed[0].remedy) == ({"pending"}, None)
     now = publisher(*START)
     left = compare(sides(replace(now, table=replace(now.table, versions=()))))
     assert {each.detail for each in left} == {"No publication of the subscription has the table."}

@@ -249,6 +249,28 @@ def test_a_dropped_table_is_gone_and_may_be_missing(
     tables.drop_table(lake_ident)
 
 
+def test_a_renamed_table_has_its_rows_and_history_under_the_new_name(
+    dest: Any, tables: TableApi, lake_ident: LakeIdent
+) -> None:
+    publish(dest, lake_ident, 20, append(dest, 1, 5))
+    before = tables.describe(lake_ident)
+    new = LakeIdent(f"{lake_ident.schema}_moved", 'odd `na"me')
+    tables.rename_table(lake_ident, new)
+    try:
+        assert tables.describe(lake_ident) is None
+        assert tables.describe(new) == before
+        with pytest.raises(ReplicationError) as missing:
+            tables.rename_table(lake_ident, new)
+        publish(dest, new, 30, append(dest, 6, 9))
+        assert dest.table(new).stamp == stamp(30)
+        tables.create_table(lake_ident, COLUMNS, NEW, stamp_properties(stamp(0)))
+        with pytest.raises(ReplicationError) as taken:
+            tables.rename_table(lake_ident, new)
+        assert (missing.value.code, taken.value.code) == ("42P01", "42P07")
+    finally:
+        tables.drop_table(new)
+
+
 def test_properties_are_added_to_those_that_a_table_has(
     tables: TableApi, created: TableState, lake_ident: LakeIdent
 ) -> None:
