@@ -40,6 +40,7 @@ from tests.crash.mixed_workload import (
     SYNCED_TABLES,
     MixedWorkload,
     create_tables,
+    lake_options,
     synced_table,
 )
 from tests.fix_publisher import Database, new_database
@@ -152,7 +153,7 @@ class KillRounds(Findings):
         """All phases; an error ends a phase and is blamed on what it was about."""
         connection = self.database.dsn
         for name, schema in zip(BUSY_SUBSCRIPTIONS, BUSY, strict=True):
-            self.family.create(name, connection, [f"pub_{schema}"])
+            self.family.create(name, connection, [f"pub_{schema}"], lake_options(schema))
         for name in BUSY_SUBSCRIPTIONS:
             self.family.pgsub.wait(name)
         self.workload.start()
@@ -171,6 +172,10 @@ class KillRounds(Findings):
                 self.family.failpoints.clear()
         self.workload.end()
 
+    def _create_synced(self, schema: str) -> None:
+        names = f"crash_{schema}", self.database.dsn, [f"pub_{schema}"]
+        self.family.create(*names, lake_options(schema))
+
     # -- whoever comes to a place dies there -----------------------------------------------------
 
     def _play_itself(self, action: str, schema: str) -> None:
@@ -178,7 +183,7 @@ class KillRounds(Findings):
         failpoints, log_tail = self.family.failpoints, self.family.log_tail
         meanwhile = (*TABLESYNC, *UNDO, *READY)
         failpoints.arm(*meanwhile, action=action)
-        self.family.create(f"crash_{schema}", self.database.dsn, [f"pub_{schema}"])
+        self._create_synced(schema)
         for group in ONE_BY_ONE:
             failpoints.arm(*group, action=action)
             for place in group:
@@ -193,7 +198,7 @@ class KillRounds(Findings):
 
     def _play_together(self, victim: str, schema: str) -> None:
         self.family.failpoints.arm(*TOGETHER[0].first)
-        self.family.create(f"crash_{schema}", self.database.dsn, [f"pub_{schema}"])
+        self._create_synced(schema)
         uncompared: list[Case] = []
         for this, following in _with_next(TOGETHER):
             cases = [(victim, "kill", place) for place in this.places]

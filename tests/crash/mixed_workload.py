@@ -6,12 +6,16 @@ and ``box`` (REPLICA IDENTITY FULL, no key, with equal rows). The others are the
 worker can stand at a place; what a server costs that was just started is its tables. Those of each
 schema of ``SYNCED`` are synchronised while it runs, one schema after the other: those with an even
 number have a key, the others none and get inserts only. The two of ``LATE`` are like these.
+
+Some lake tables are partitioned (``lake_options``): of each kind of change, one in files by
+partition and one without; an UPDATE moves rows of ``orders`` from partition to partition.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+from typing import Any
 
 import psycopg
 
@@ -24,6 +28,14 @@ BUSY = {
     "d": ("account", "audit"),
 }
 """Tables of each schema."""
+
+PARTITIONED = {
+    "account": ["bucket(3, id)"],
+    "orders": ["account"],
+    "audit": ["truncate(2, what)"],
+    "box": ["colour"],
+}
+"""Partitions of the lake tables of the first schema of ``BUSY``; the other schemas have none."""
 
 SYNCED = ("y", "z")
 SYNCED_TABLES = 10
@@ -38,6 +50,15 @@ _PAUSE = 0.3
 def synced_table(number: int) -> str:
     """The name of a table in each schema of ``SYNCED``."""
     return f"t{number:02}"
+
+
+def lake_options(schema: str) -> dict[str, dict[str, Any]]:
+    """What ``tables:`` says of a schema's tables."""
+    if schema in BUSY:
+        found = PARTITIONED if schema == next(iter(BUSY)) else {}
+    else:
+        found = {synced_table(n): ["bucket(2, id)"] for n in range(SYNCED_TABLES) if n % 4 < 2}
+    return {f"{schema}.{table}": {"partition_by": terms} for table, terms in found.items()}
 
 
 def create_tables(database: Database) -> None:
@@ -163,6 +184,9 @@ class MixedWorkload(threading.Thread):
                 f"UPDATE {schema}.account SET note = repeat('m', 3000) || %s WHERE id = %s",
                 (self._number(), low),
             )
+        if self._orders[schema]:
+            moved = f"UPDATE {schema}.orders SET account = %s WHERE account = %s"
+            connection.execute(moved, (high, low))
         self._audit(connection, schema, "transfer")
 
     def _remove(self, connection: psycopg.Connection, schema: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.crash.cases import ITSELF, VERSIONS, Case, assert_right, cases_of, each
 from tests.crash.family import Family
 from tests.crash.kill_rounds import ONE_BY_ONE, PATIENCE, PLACES, KillRounds, play_rounds
+from tests.crash.mixed_workload import PARTITIONED
 from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
@@ -96,3 +97,6 @@ def test_a_copy_outlives_the_apply_worker(
 def test_the_workload_went_on(rounds: KillRounds) -> None:
     assert rounds.workload.transactions > 25
     assert rounds.reached == set(CASES)
+    for table in PARTITIONED:
+        lake_table = rounds.family.pgsub.iceberg_table("a", table)
+        assert not lake_table.spec().is_unpartitioned(), table
