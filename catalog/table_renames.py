@@ -80,7 +80,8 @@ class TableRenames(CatalogFile):
         with self.transaction():
             values = {**dataclasses.asdict(rename), "lsn": encode_lsn(rename.lsn)}
             self._write("put_table_rename", values)
-            if (rename.lake_schema, rename.lake_table) != (rel.lake_schema, rel.lake_table):
+            moves = (rename.lake_schema, rename.lake_table) != (rel.lake_schema, rel.lake_table)
+            if moves and not self.is_lake_table_taken(rename):
                 self._write("copy_lake_durable", _both_names(rename, rel))
 
     def renames(self, subid: int) -> list[TableRename]:
@@ -146,13 +147,14 @@ def under_present_names(
     An entry under a former name counts for a table without an entry under the present name. A table
     that was renamed and whose lake table kept its name gets ``to``.
     """
-    found = dict(tables)
+    found, rels = dict(tables), list(rels)
+    present = {qualified_name(rel.nspname, rel.relname) for rel in rels}
     for rel in rels:
         if not rel.former_names:
             continue
         name, lake = qualified_name(rel.nspname, rel.relname), (rel.lake_schema, rel.lake_table)
         for former in reversed(rel.former_names):
-            if name not in found and former in found:
+            if name not in found and former in found and former not in present:
                 found[name] = found.pop(former)
         options = found.get(name, TableOptions())
         if options.to is None and lake != (rel.nspname, rel.relname):

@@ -57,6 +57,15 @@ def test_a_note_is_there_until_it_is_finished(store: CatalogStore) -> None:
     assert store.lake_durable() == [("public", "b", "file-7")]
 
 
+def test_a_note_leaves_the_file_of_another_lake_table_as_it_is(store: CatalogStore) -> None:
+    rel = table(store, "a")
+    table(store, "b")
+    files = [("public", "a", "file-7"), ("public", "b", "file-41")]
+    store.put_lake_durable(files)
+    store.note_rename(rename(rel, "b"), rel)
+    assert store.lake_durable() == files
+
+
 def test_what_hangs_on_the_lake_table_s_name_goes_along(store: CatalogStore) -> None:
     rel = table(store, "a")
     lists = [ExpiredFiles(subid, "public", "a", "uuid", 1.0, ["f"]) for subid in (rel.srsubid, 9)]
@@ -112,6 +121,13 @@ def test_an_entry_under_a_former_name_counts(store: CatalogStore) -> None:
         "public.b": other,
     }
     assert find({"public.a": keyed}, [table(store, "d")]) == {"public.a": keyed}
+
+
+def test_an_entry_belongs_to_the_table_that_has_the_name(store: CatalogStore) -> None:
+    """A log that is renamed, and made again under its name."""
+    rels = [table(store, "log_old", former_names=("public.log",)), table(store, "log")]
+    tables = {"public.log": TableOptions(keys=(("v",),))}
+    assert under_present_names(tables, rels) == tables
 
 
 def test_a_lake_table_that_kept_its_name_has_it_in_the_options(store: CatalogStore) -> None:

@@ -99,7 +99,7 @@ from workers.publisher.binary_columns import BinaryForms, RestartAsText, Unknown
 from workers.stream.batch import Batch
 from workers.stream.pages import giving_pages_back
 from workers.tables.publish_batch import MainMoved
-from workers.tables.rename_watch import RenameWatch
+from workers.tables.rename_watch import RenameWatch, by_oid
 from workers.tables.write_batch import Slice
 from workers.tables.writer import LakeWriter
 from workers.tables.written import Written
@@ -348,8 +348,7 @@ class Applier:
 
     def _runs(self, framed: FramedBatch, part: Batch) -> dict[RelName, list[Run]]:
         """Return the runs of a part, or of a slice, that this worker has to write, by table."""
-        if self.renames is not None:
-            framed = self.renames.under_subscribed_names(self.sub, self.rels, framed)
+        framed = by_oid(self.renames, self.sub, self.rels, framed)
         takes, rels = self._gate(framed.targets, part)
         runs = framed.runs(takes)
         check_not_renamed(self.sub, runs, rels, part, may_cut=not self.holds_back_until_synced)
@@ -371,7 +370,8 @@ class Applier:
             self.skip_logged = lsn
             progress.log_skip_start(self.sub, lsn)
         skipping: dict[RelName, SubscriptionRel] = {}
-        for framed in frame_in_slices(part, self.relmap, self.work_mem):
+        for each in frame_in_slices(part, self.relmap, self.work_mem):
+            framed = by_oid(self.renames, self.sub, self.rels, each)
             takes, rels = self._gate(framed.targets, part)
             taking = [rels[target] for target, taken in takes.items() if taken.any()]
             skipping |= {(rel.nspname, rel.relname): rel for rel in taking}

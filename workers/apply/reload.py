@@ -63,14 +63,22 @@ def reload_settings(process: WorkerProcess, stream: Stream) -> bool:
     return True
 
 
-def reread_subscription(store: CatalogStore, old: Subscription) -> Subscription:
-    """Read the subscription again; ``WorkerExit`` if the worker cannot go on."""
+def reread_subscription(
+    store: CatalogStore, old: Subscription, table: tuple[str, str] | None = None
+) -> Subscription:
+    """Read the subscription again; ``WorkerExit`` if the worker cannot go on.
+
+    With ``table``, the schema and name of a sync worker's table, other tables may change: the name
+    of another table that is followed must not cost a finished copy.
+    """
     new = store.subscription(old.oid)
     if new is None or new.subcreate != SubCreate.READY:
         raise WorkerExit(f'subscription "{old.subname}" was removed')
     if not new.subenabled:
         raise WorkerExit(f'subscription "{old.subname}" was disabled')
     changed = [name for name in _RESTART_ON if getattr(old, name) != getattr(new, name)]
+    if table is not None and old.table_options(*table) == new.table_options(*table):
+        changed = [name for name in changed if name != "tables"]
     if changed:
         raise WorkerExit(f'subscription "{old.subname}" has changed: {", ".join(changed)}')
     return new

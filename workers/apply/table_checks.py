@@ -262,6 +262,10 @@ class TableChecks:
         in the fingerprint, so an equal fingerprint later proves that nothing changed meanwhile.
         """
         self.uncompared |= {name_of(relation) for relation in announced}
+        # A renamed table is announced under its new name, and its changes are those of the old one.
+        self.uncompared |= {
+            target for target, own in runs.items() if any(run.relation in announced for run in own)
+        }
         self.uncompared |= self.files.note_truncates(runs)
         changed: list[ChangedTable] = []
         copied_whole: list[SubscriptionRel] = []

@@ -113,15 +113,14 @@ class FramedBatch:
     _pieces: list[_Piece]
     _truncates: dict[RelName, list[_Truncate]]
     _names: Mapping[int, RelName] = field(default_factory=dict)
-    """Relation id → the target of changes under a name that is not ``_known``."""
-    _known: Collection[RelName] = ()
+    """Relation id → the target of the relation's changes, whatever their name is."""
 
-    def under_names(self, known: Collection[RelName], names: Mapping[int, RelName]) -> FramedBatch:
-        """The batch, with a target by relation id for changes whose name is not ``known``."""
-        return replace(self, _known=known, _names=names)
+    def under_names(self, names: Mapping[int, RelName]) -> FramedBatch:
+        """The batch, with a target by relation id."""
+        return replace(self, _names=names)
 
     def _target(self, name: RelName, relid: int) -> RelName:
-        return name if name in self._known else self._names.get(relid, name)
+        return self._names.get(relid, name)
 
     @property
     def targets(self) -> Targets:

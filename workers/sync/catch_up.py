@@ -47,7 +47,8 @@ def wait_for_catchup(
         # the answer. So the checks below see at least the subscription that the apply worker saw.
         own, apply = link.find(subid, rel.srrelid), link.find(subid, 0)
         check_same_attempt(process.store, rel)
-        check_same_publisher(sub, reread_subscription(process.store, sub))
+        now = reread_subscription(process.store, sub, (rel.nspname, rel.relname))
+        check_same_publisher(sub, now)
         link.acknowledge_catalog(change)
         if own is not None and own.relstate == SubRelState.CATCHUP and own.relstate_lsn is not None:
             return own.relstate_lsn

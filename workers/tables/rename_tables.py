@@ -24,7 +24,7 @@ import dataclasses
 import logging
 from collections.abc import Collection
 
-from catalog.errcodes import DuplicateTable, FeatureNotSupported
+from catalog.errcodes import DuplicateTable, FeatureNotSupported, InsufficientPrivilege
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -71,14 +71,15 @@ def _rename_in_lake(
     if old == new:
         return old
     here, there = dest.table(old), dest.table(new)
-    if here is None and there is not None and there.owner == owner_of(sub, rel):
+    taken = store.is_lake_table_taken(rename)
+    if here is None and there is not None and there.owner == owner_of(sub, rel) and not taken:
         return new
     failpoints.reach(failpoints.BEFORE_TABLE_RENAME)
     why = f'"{new}" is taken'
-    if here is not None and not store.is_lake_table_taken(rename):
+    if here is not None and not taken:
         try:
             dest.rename_table(old, new)
-        except (DuplicateTable, FeatureNotSupported) as reason:
+        except (DuplicateTable, FeatureNotSupported, InsufficientPrivilege) as reason:
             why = reason.primary
         else:
             return new

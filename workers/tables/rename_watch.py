@@ -1,8 +1,10 @@
 """Follow a table that got another name, or another schema, on the publisher.
 
-The publisher's table is known by its oid. Changes under an unknown name belong to the subscribed
-table with the oid of the change, so they are applied without a pause (``under_subscribed_names``).
-The names of publisher, catalog and lake table follow at a batch boundary:
+The publisher's table is known by its oid. Changes belong to the subscribed table with the oid of
+the change, whatever name they have, so they are applied without a pause
+(``under_subscribed_names``). A name alone decides nothing while a subscribed table has the oid: the
+stream may be behind, and the name may belong to another table by now. The names of publisher,
+catalog and lake table follow at a batch boundary:
 
 1. A batch had changes of a subscribed table under another name, or a minute is over.
 2. The publisher is asked for the present names of the tables by oid.
@@ -15,8 +17,10 @@ lake, and changes under any name of the past find the table by the oid.
 Nothing is followed if the old name belongs to another table now: a staging table was swapped in,
 and the name is the contract (``workers.apply.name_watch``). A table that is not published under the
 new name has left its publication: the lake table stays. Left alone too are tables with
-``on_rename: suspend``, tables whose columns are not followed, shared lake tables, and tables that
-are not synchronised. A change under another name is then an error (``table_checks``).
+``on_rename: suspend``, tables whose columns are not followed, shared lake tables, tables that are
+not synchronised, and an oid that two tables of the subscription have: the rows went to the table of
+the name, and the other one lacks them. A change under another name is then an error
+(``table_checks``).
 
 A trace: table a, oid 1, is renamed to b while changes are queued::
 
@@ -30,6 +34,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -67,17 +72,27 @@ def decide_renames(
     ``published`` the names of published tables, if known.
     """
     subscribed = {(rel.nspname, rel.relname) for rel in rels}
+    twice = _named_twice(rels)
     found = []
     for rel in rels:
         was = (rel.nspname, rel.relname)
         now = names.get(rel.remote_relid or 0, was)
-        if now == was or was in holders or now in subscribed:
+        if now == was or was in holders or now in subscribed or rel.remote_relid in twice:
             continue
         if published is not None and now not in published:
             continue
         if follows_rename(sub, rel, settings):
             found.append((rel, now))
     return found
+
+
+def _named_twice(rels: Iterable[SubscriptionRel]) -> set[int]:
+    """The oids that two tables of the subscription have: a table took the other's name once.
+
+    The changes went to the table of the name. The other one lacks them, so it follows no name.
+    """
+    oids = Counter(oid for rel in rels for oid in {rel.remote_relid, rel.other_relid} if oid)
+    return {oid for oid, count in oids.items() if count > 1}
 
 
 @dataclass(slots=True)
@@ -106,18 +121,22 @@ class RenameWatch:
         self, sub: Subscription, rels: Mapping[RelName, SubscriptionRel], framed: FramedBatch
     ) -> FramedBatch:
         """The batch, with changes under another name of a subscribed table found by the oid."""
-        targets = framed.targets
-        if targets.keys() <= rels.keys():
+        strange = {
+            relid
+            for name, relids in framed.targets.items()
+            for relid in relids
+            if (own := rels.get(name)) is None or own.remote_relid != relid
+        }
+        if not strange:
             return framed
-        unknown = {relid for name in targets.keys() - rels.keys() for relid in targets[name]}
-        settings = self.settings()
+        settings, twice = self.settings(), _named_twice(rels.values())
         names = {
-            rel.remote_relid: name
+            relid: name
             for name, rel in rels.items()
-            if rel.remote_relid in unknown and follows_rename(sub, rel, settings)
+            if (relid := rel.remote_relid) in strange - twice and follows_rename(sub, rel, settings)
         }
         self.seen |= names.keys() - self._told
-        return framed.under_names(rels.keys(), names) if names else framed
+        return framed.under_names(names) if names else framed
 
     def suspends(self, sub: Subscription, error: ReplicationError) -> bool:
         """Are all tables at fault renamed ones that a new name suspends?"""
@@ -189,3 +208,13 @@ class RenameWatch:
         mode = options.on_rename or self.settings().on_rename
         keeps = mode == KEEP or options.to is not None
         return (rel.lake_schema, rel.lake_table) if keeps else now
+
+
+def by_oid(
+    watch: RenameWatch | None,
+    sub: Subscription,
+    rels: Mapping[RelName, SubscriptionRel],
+    framed: FramedBatch,
+) -> FramedBatch:
+    """``under_subscribed_names``; the same batch in a sync worker, which follows no name."""
+    return framed if watch is None else watch.under_subscribed_names(sub, rels, framed)

@@ -23,6 +23,7 @@ from catalog.pg_subscription import (
     system_identifier,
 )
 from catalog.pg_subscription_rel import KEY_UNSURE, Setter, SubRelState
+from catalog.table_renames import TableRename
 from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.create_drop import create_subscription
 from subscriber.commands.refresh import refresh_publication
@@ -401,3 +402,17 @@ def test_a_table_under_the_name_of_a_kept_lake_table_is_refused(world: Around) -
     assert refused.value.primary == (
         'tables "public.a" and "public.moved" are both mapped to lake table "public.a"'
     )
+
+
+def test_a_name_that_a_worker_is_about_to_give_is_not_given_away(world: Around) -> None:
+    """The lake table has the new name, and the catalog has not yet, as after a kill."""
+    synced(world)
+    (rel,) = world.store.rels(row(world).oid)
+    noted = TableRename(rel.srsubid, rel.srrelid, *("public", "moved") * 2, noted=5, lsn=LSN(77))
+    world.store.note_rename(noted, rel)
+    world.publisher.tables = {"a": PublishedTable(), "moved": PublishedTable()}
+    bring_in_line(row(world), statement(), world.context)
+    assert names(world) == [("a", "s")]
+    world.store.forget_rename(noted)
+    bring_in_line(row(world), statement(), world.context)
+    assert names(world) == [("a", "s"), ("moved", "i")]

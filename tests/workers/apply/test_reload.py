@@ -48,6 +48,16 @@ def test_a_change_that_needs_another_stream_starts_the_worker_again(
         reread_subscription(world.store, world.sub)
 
 
+def test_another_table_s_options_do_not_end_a_copy(world: Subscribed) -> None:
+    options = {"public.other": TableOptions(to=("lake", "elsewhere"))}
+    world.store.update_subscription(world.sub.oid, tables=options)
+    reread_subscription(world.store, world.sub, ("public", "a"))
+    with pytest.raises(WorkerExit, match="has changed: tables"):
+        reread_subscription(world.store, world.sub, ("public", "other"))
+    with pytest.raises(WorkerExit, match="has changed: tables"):
+        reread_subscription(world.store, world.sub)
+
+
 @pytest.mark.parametrize("column", KEPT)
 def test_a_change_that_does_not_is_taken_over(world: Subscribed, column: str) -> None:
     """H-37."""

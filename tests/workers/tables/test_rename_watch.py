@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import ConnectionFailure, InsufficientPrivilege, ReplicationError
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription_rel import Setter, SubRelState
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
 from config.monitor_limits import ALL_TABLES_SECONDS
 from tests.workers.subscribed import Subscribed
@@ -19,6 +19,7 @@ from workers.apply.apply_batch import Applier
 from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.name_watch import NameWatch
 from workers.apply.text_watch import TextWatch
+from workers.changes.key_conflict import KeyConflict
 from workers.changes.relation_map import RelName
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import Identity, LakeIdent
@@ -299,3 +300,89 @@ def test_a_table_that_is_copied_again_meanwhile_is_left_alone(
     publisher.turn()
     assert world.rel("a").epoch == "later"
     assert world.store.renames(world.sub.oid) == []
+
+
+def insert(oid: int, name: str, number: int) -> list[Message]:
+    return [relation(oid, name, "id", "v"), Insert(oid, row(str(number), str(number)))]
+
+
+def test_a_queued_row_goes_by_its_oid_where_another_table_has_the_name_by_now(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    publisher.tables[1] = NEW
+    publisher.turn(ALL_TABLES_SECONDS)
+    publisher.tables[2] = A
+    publisher.turn(ALL_TABLES_SECONDS)
+    assert lake_tables(world) == {"public.new", "public.a"}
+    publisher.apply(insert(1, "a", 7))  # from before both renames
+    assert (world.rows("new"), world.rows("a")) == ([(7, 7)], [])
+
+
+def test_a_queued_row_goes_by_its_oid_where_a_new_table_has_the_name_by_now(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """A log that is renamed each night, and made again under its name."""
+    publisher.tables[1] = NEW
+    publisher.turn(ALL_TABLES_SECONDS)
+    joined = SubscriptionRel(world.sub.oid, 0, SubRelState.INIT, None, *A, *A)
+    world.store.insert_rel(joined)
+    publisher.tables[9] = A
+    publisher.start()
+    publisher.apply(insert(1, "a", 7))
+    assert world.rows("new") == [(7, 7)]
+
+
+def test_rows_under_the_name_of_a_dropped_table_go_by_the_oid(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    del publisher.tables[1]
+    publisher.tables[2] = A
+    publisher.apply(insert(2, "b", 1), insert(2, "a", 2))
+    publisher.tables[2] = NEW
+    publisher.apply(insert(2, "new", 3), after=200)
+    publisher.turn(ALL_TABLES_SECONDS)
+    assert world.rows("new") == [(1, 1), (2, 2), (3, 3)]
+    assert world.rows("a") == []
+
+
+def test_an_oid_of_two_tables_follows_no_name(world: Subscribed, publisher: Publisher) -> None:
+    """The one that was copied again under the name has the rows, the other one lacks some."""
+    rel = world.rel("a")
+    world.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=2)
+    del publisher.tables[1]
+    publisher.tables[2] = A
+    publisher.start()
+    publisher.apply(insert(2, "a", 5))
+    publisher.tables[2] = NEW
+    with pytest.raises(ReplicationError) as error:
+        publisher.apply(insert(2, "new", 6), after=200)
+    assert error.value.code == "55000"
+    publisher.turn(ALL_TABLES_SECONDS)
+    assert lake_tables(world) == {"public.a", "public.b"}
+    assert (world.rows("a"), world.rows("b")) == ([(5, 5)], [])
+
+
+def test_an_announcement_under_the_new_name_has_the_publication_compared(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """Otherwise a row that came into the filter would be there twice."""
+    publisher.apply(insert(1, "a", 1))
+    world.published = {NEW: "iudt- @changed", B: world.published[B]}
+    publisher.tables[1] = NEW
+    with pytest.raises(KeyConflict):
+        publisher.apply(insert(1, "new", 1), after=100)
+    assert world.rows("a") == [(1, 1)]
+
+
+def test_a_catalog_that_refuses_leaves_the_lake_table_its_name(
+    world: Subscribed, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InsufficientPrivilege("the role may not rename")
+
+    monkeypatch.setattr(MemoryDestination, "rename_table", refuse)
+    publisher.tables[1] = NEW
+    publisher.turn(ALL_TABLES_SECONDS)
+    assert lake_tables(world) == {"public.a", "public.b"}
+    publisher.apply(NEW_ROW)
+    assert world.rows("a") == [(2, 20)]
