@@ -56,7 +56,7 @@ Cases = Mapping[str, Callable[[Bench], None]]
 COLD: Final[Cases] = {"copy_first": lambda bench: cases.copy(bench, "copy_first", 1)}
 CASES: Final[Cases] = {
     "copy_1x2m": lambda bench: cases.copy(bench, "copy_1x2m", 3),
-    "copy_4x500k": lambda bench: cases.copy(bench, "copy_4x500k", 3, tables=4),
+    "copy_4x500k": lambda bench: cases.copy(bench, "copy_4x500k", 7, tables=4),
     "insert_1tx": lambda bench: cases.inserts(bench, "insert_1tx", 1_000_000, 1),
     "insert_1000tx": lambda bench: cases.inserts(bench, "insert_1000tx", 1_000_000, 1000),
     "wide": cases.wide,
