@@ -123,6 +123,11 @@ class TableOptions:
         return lake
 
 
+def options_of(tables: Mapping[str, TableOptions], nspname: str, relname: str) -> TableOptions:
+    """What ``tables:`` of the configuration says of a published table."""
+    return tables.get(qualified_name(nspname, relname), TableOptions())
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A row of ``pg_subscription``.
@@ -171,7 +176,7 @@ class Subscription:
 
     def table_options(self, nspname: str, relname: str) -> TableOptions:
         """What the configuration says of a published table."""
-        return self.tables.get(qualified_name(nspname, relname), TableOptions())
+        return options_of(self.tables, nspname, relname)
 
     def has_same_publisher(self, later: Subscription) -> bool:
         """Whether the positions of the row's publisher hold for the later row's publisher.

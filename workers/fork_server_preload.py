@@ -6,7 +6,7 @@ thread: connections and threads would be broken in a forked child.
 
 The objects of the modules live for ever, so the garbage collector of a forked process leaves them
 alone (``gc.freeze``). A collection writes to every object that it looks at: each worker would copy
-the pages of all modules, and look at 300,000 objects again and again.
+the pages of all modules, and look at 230,000 objects again and again.
 """
 
 from __future__ import annotations

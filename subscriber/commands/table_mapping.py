@@ -22,7 +22,7 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from catalog.namespace import qualified_name
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription, TableOptions, options_of
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
 from subscriber.messages import Notice, warning
@@ -73,7 +73,7 @@ class MappedTable:
 
 def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, TableOptions]:
     """The lake table of a published table: ``to`` of the configuration, else the same names."""
-    options = tables.get(qualified_name(nspname, relname), TableOptions())
+    options = options_of(tables, nspname, relname)
     return LakeIdent(*(options.to or (nspname, relname))), options
 
 

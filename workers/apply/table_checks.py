@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from catalog.namespace import qualified_name
-from catalog.pg_subscription import Subscription, TableOptions
+from catalog.pg_subscription import Subscription, TableOptions, options_of
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.apply.key_under_full import flagged_key_digest, flagged_under_full
 from workers.apply.other_table import other_relid
@@ -134,7 +134,7 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
             f"{refresh}; {lake} stays as it is. If the table has its old name again, "
             f"{pgsub_refresh} --recopy {old} goes on."
         )
-    new, name = _options(target, sub.tables), ".".join(target)
+    new, name = sub.table_options(*target), ".".join(target)
     if not new.shared or (new.to or target) != (rel.lake_schema, rel.lake_table):
         refresh = (
             f'Say of table "{name}" in the configuration file what it says of '
@@ -160,10 +160,6 @@ def run_in_form(run: Run, binary: BinaryForms | None) -> Run:
     except (UnknownForm, UnreadableValue) as error:
         change = error.change if isinstance(error, UnreadableValue) else 0
         raise failed_at(run.relation, run.changes, change, error) from None
-
-
-def _options(target: RelName, tables: Mapping[str, TableOptions]) -> TableOptions:
-    return tables.get(qualified_name(*target), TableOptions())
 
 
 @dataclass(slots=True)
@@ -202,7 +198,7 @@ class TableChecks:
             (run.relation, run.changes, column, lake_column, tables[target].ident)
             for target, own in runs.items()
             if (lists := list_columns(tables[target]))
-            for own_options in (_options(target, options),)
+            for own_options in (options_of(options, *target),)
             for run in own
             if run.relation is not None and run.changes is not None
             for column in run.relation.columns

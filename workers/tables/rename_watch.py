@@ -87,9 +87,10 @@ def decide_renames(
 
 
 def _named_twice(rels: Iterable[SubscriptionRel]) -> set[int]:
-    """The oids that two tables of the subscription have: a table took the other's name once.
+    """The oids that two rows of ``rels`` have: a publisher's table has had the name of another.
 
-    The changes went to the table of the name. The other one lacks them, so it follows no name.
+    Changes under the other name went to the lake table of the other name. The lake table of the
+    first name lacks these rows. So neither row follows a new name of the oid.
     """
     oids = Counter(oid for rel in rels for oid in {rel.remote_relid, rel.other_relid} if oid)
     return {oid for oid, count in oids.items() if count > 1}
