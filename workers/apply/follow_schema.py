@@ -336,8 +336,7 @@ def _error(sub: Subscription, rel: SubscriptionRel, reason: CannotFollow) -> Col
     error = ColumnsChanged(
         f'changed columns of table "{name}" cannot be followed',
         detail=f"{reason}",
-        hint=f"{recopy_command(sub.subname, rel)} copies the table again with its present columns"
-        + ("." if reason.copies else ", once the reason is gone."),
+        hint=reason.hint(recopy_command(sub.subname, rel)),
     )
     error.copies, error.tables = reason.copies, (rel,)
     return error

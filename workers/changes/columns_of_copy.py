@@ -10,6 +10,10 @@ In between, the copy writes each published column to a lake column that can hold
 column that is there, under the name of that moment, or a new column. A new column whose name is
 taken gets the name with ``NEXT`` at the end.
 
+A column that partitions or the sort order of the lake table are made from has to stay: Iceberg
+drops no such column, and gives no column the name of a different column's partition field. A copy
+that needs either is refused before the first row, because Iceberg would refuse the last commit.
+
 A column is found in the lake by the publisher's number, if the table is the remembered table, else
 by name. A trace. Remembered is ``1 id int, 2 v int, 3 w int``, and the publisher has
 ``1 id bigint, 2 v text, 3 x int``::
@@ -154,7 +158,7 @@ class _Plan:
             if place.name != name:
                 self._renamed[place.name] = name
         else:
-            self._dropped.add(place.field_id)
+            self._leave(place)
             self._take_next(column, name)
 
     def _is_of_other(self, place: LakeColumn) -> bool:
@@ -176,6 +180,26 @@ class _Plan:
         if was is None:
             return place.field_id not in self._kept.values()
         return (was.typid, was.typmod) == (column.typid, column.typmod)
+
+    def _leave(self, column: LakeColumn) -> None:
+        """A lake column goes at the publication."""
+        if column.in_layout:
+            raise _stays(
+                f'lake column "{column.name}" can be neither dropped nor replaced',
+                "The partitions or the order of the lake table are made from it.",
+            )
+        self._dropped.add(column.field_id)
+
+    def _check_partitions(self) -> None:
+        """0A000 if a column gets the name of a different column's partition field."""
+        fields = {name: id for id, each in self._ids.items() for name in each.partition_fields}
+        for written in self._written_to.values():
+            name, place = self._renamed.get(written, written), self._names.get(written)
+            if name in fields and (place is None or place.field_id != fields[name]):
+                raise _stays(
+                    f'lake column "{name}" cannot have the name of a partition field',
+                    "The field is made from another column.",
+                )
 
     def _take_next(self, column: PublishedColumn, name: str) -> None:
         """Write a column to a new lake column beside the lake column that has the name."""
@@ -215,9 +239,13 @@ class _Plan:
         }
         final = {self._renamed.get(name, name) for name in used}
         for attnum, id in {**self._kept, **gone}.items():
-            in_the_way = self._ids[id].name in final and id not in taken
-            if in_the_way or attnum in dropped:
-                self._dropped.add(id)
+            column = self._ids[id]
+            in_the_way = column.name in final and id not in taken
+            if in_the_way and column.in_layout and attnum not in dropped:
+                self._renamed[column.name] = f"{column.name}_dropped_{abs(attnum)}"
+            elif in_the_way or attnum in dropped:
+                self._leave(column)
+        self._check_partitions()
         kept = {
             attnum: id
             for attnum, id in {**self._kept, **gone}.items()
@@ -226,3 +254,13 @@ class _Plan:
         return ColumnsOfCopy(
             (*stale, *self._now), self._written_to, self._renamed, frozenset(self._dropped), kept
         )
+
+
+def _stays(primary: str, detail: str) -> FeatureNotSupported:
+    """The error for a copy that the layout of the lake table does not allow."""
+    return FeatureNotSupported(
+        primary,
+        detail=detail,
+        hint="Drop the lake table, and correct partition_by and sort_by if need be; the copy makes "
+        "it anew. A dropped column stays with on_dropped_column: keep for the table.",
+    )

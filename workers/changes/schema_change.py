@@ -61,6 +61,11 @@ _TEXTS: Final = frozenset({25, 1043})
 """text and varchar: PostgreSQL changes one to the other without a look at the values."""
 
 _GENERATED: Final = "The configuration of the table has generated columns."
+_KEEP: Final = (
+    "Say on_dropped_column: keep for the table: the lake column stays, and new rows have NULL. Or "
+    "drop the lake table and correct partition_by and sort_by"
+)
+_MAKE_ANEW: Final = "Drop the lake table, and correct partition_by and sort_by if need be"
 _PROMOTED: Final = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 """int2 → int4, int2 → int8, int4 → int8, float4 → float8: rewritten, with equal values."""
 
@@ -68,13 +73,22 @@ _PROMOTED: Final = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 class CannotFollow(Exception):  # noqa: N818 - the caller turns the reason into an error
     """The change, or its meaning for the rows in the lake, is not certain; the reason says why.
 
-    A new copy of the table helps, unless it is not ``copies``: then the configuration, or a column
-    that only the lake has, is in the way.
+    A new copy of the table helps, unless it is not ``copies``: then the configuration, a column
+    that only the lake has, or the lake table's layout is in the way. ``remedy`` then says what to
+    do first.
     """
 
-    def __init__(self, reason: str, *, copies: bool = True) -> None:
+    def __init__(self, reason: str, *, copies: bool = True, remedy: str | None = None) -> None:
         super().__init__(reason)
         self.copies = copies
+        self.remedy = remedy
+
+    def hint(self, recopy: str) -> str:
+        """The hint for a person; ``recopy`` is the command that copies the table again."""
+        if self.remedy is not None:
+            return f"{self.remedy}: {recopy} makes it anew."
+        once = "." if self.copies else ", once the reason is gone."
+        return f"{recopy} copies the table again with its present columns{once}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +237,8 @@ class _Change:
         self._kept = dict(before.kept)
         self._types = {each.field_id: each.type for each in lake}
         self._names = {each.field_id: each.name for each in lake}
+        self._in_layout = {each.field_id for each in lake if each.in_layout}
+        self._partitions = {name: each.field_id for each in lake for name in each.partition_fields}
 
     @property
     def _same_files(self) -> bool:
@@ -245,6 +261,7 @@ class _Change:
         for each in gone:
             if each in dropped and self._drops:
                 self._check_unnamed(each.name)
+                self._check_not_in_layout(each)
                 self._changes.append(DropColumn(each.field_id))
                 del self._names[each.field_id]
                 self._happened(ColumnChangeKind.LEAVE, f'column "{each.name}" dropped')
@@ -284,6 +301,7 @@ class _Change:
         else:
             self._check_old_rows(column)
             self._make_room(name)
+            self._check_no_partition(name)
             self._changes.append(AddColumn(name, type))
         self._happened(ColumnChangeKind.ADD, f'column "{column.name}" added')
 
@@ -340,10 +358,32 @@ class _Change:
         if options.generated:
             raise CannotFollow(_GENERATED, copies=False)
 
+    def _check_not_in_layout(self, column: RememberedColumn) -> None:
+        """Iceberg drops no such column, as PostgreSQL drops no column of a partition key."""
+        if column.field_id in self._in_layout:
+            raise CannotFollow(
+                f'Column "{column.name}" was dropped, and the partitions or the order of the lake '
+                "table are made from it.",
+                copies=False,
+                remedy=_KEEP,
+            )
+
+    def _check_no_partition(self, name: str, for_column: int = 0) -> None:
+        """Iceberg refuses a column with the name of a different column's partition field."""
+        if self._partitions.get(name, for_column) != for_column:
+            raise CannotFollow(
+                f'The lake table has a partition field "{name}", and no column can have the name '
+                "besides.",
+                copies=False,
+                remedy="Map the column to another name with columns: {COLUMN: {to: NAME}} of the "
+                "table in the configuration. Or drop the lake table",
+            )
+
     def _rename(self, field_id: int, name: str) -> None:
         if self._names.get(field_id) == name:
             return
         self._make_room(name, for_column=field_id)
+        self._check_no_partition(name, for_column=field_id)
         self._changes.append(RenameColumn(field_id, name))
         self._names[field_id] = name
 
@@ -373,18 +413,25 @@ class _Change:
         alike = was.base == base or {was.base, base} <= _TEXTS
         if not promoted and not (alike and self._same_files):
             replaces = found != wanted and not is_wider(wanted, found)
+            stays = replaces and was.field_id in self._in_layout
+            computed = self._options.generated or self._options.defaults
             raise CannotFollow(
                 f'The type of column "{now.name}" was changed: the values in the rows that are '
-                "there are not known.",
-                copies=not (replaces and (self._options.generated or self._options.defaults)),
+                "there are not known."
+                + (" The partitions or the order of the lake table are made from it." * stays),
+                copies=not (stays or (replaces and computed)),
+                remedy=_MAKE_ANEW if stays else None,
             )
         if found != wanted:
             if self._options.generated:
                 raise CannotFollow(_GENERATED, copies=False)
             if not is_wider(wanted, found):
+                stays = was.field_id in self._in_layout
                 raise CannotFollow(
                     f'The lake column of column "{now.name}" cannot hold the values of the new '
-                    "type."
+                    "type." + (" The partitions or the order are made from it." * stays),
+                    copies=not stays,
+                    remedy=_MAKE_ANEW if stays else None,
                 )
             self._changes.append(WidenColumn(was.field_id, wanted))
         self._happened(ColumnChangeKind.RETYPE, f'type of column "{now.name}" changed')

@@ -37,13 +37,22 @@ SOURCE_COLUMN: Final = "_pgsub_source"
 class LakeColumn:
     """A column of a lake table; ``type`` decides how the publisher's text is read.
 
-    ``field_id`` is Iceberg's id of the column, 0 if it is not known.
+    ``field_id`` is Iceberg's id of the column, 0 if it is not known. ``partition_fields`` are the
+    names of the partition fields that are made from the column, in any spec of the table; ``sorts``
+    says that the sort order reads the column.
     """
 
     name: str
     type: pa.DataType
     nullable: bool = True
     field_id: int = field(default=0, compare=False)
+    partition_fields: tuple[str, ...] = field(default=(), compare=False)
+    sorts: bool = field(default=False, compare=False)
+
+    @property
+    def in_layout(self) -> bool:
+        """Are partitions or the sort order made from the column? Then the column has to stay."""
+        return self.sorts or bool(self.partition_fields)
 
 
 @dataclass(frozen=True, slots=True)

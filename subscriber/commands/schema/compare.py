@@ -188,8 +188,7 @@ def _next_step(
         if reason.copies and may_copy(sides.rel, sides.options):
             return Verdict(ColumnState.COPIED_AGAIN, str(reason))
         recopy = recopy_command(sides.sub.subname, sides.rel)
-        once = "." if reason.copies else ", once the reason is gone."
-        return Verdict(ColumnState.DIFFERS, str(reason), f"{recopy} copies the table again{once}")
+        return Verdict(ColumnState.DIFFERS, str(reason), reason.hint(recopy))
     return Verdict(ColumnState.PENDING, sentences=decision.sentences)
 
 

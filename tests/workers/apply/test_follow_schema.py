@@ -151,6 +151,31 @@ def test_a_dropped_column(world: Subscribed, publisher: Publisher, drops: bool) 
     assert rows(world) == ([{"id": 1}, {"id": 2}] if drops else kept)
 
 
+def test_a_dropped_column_of_the_partitions_stops_until_it_is_kept(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """Nothing is half done: no column, no row, no memory of a change."""
+    remember(world, publisher)
+    table = world.lake.tables[IDENT]
+    id, v = table.columns
+    table.columns = (id, replace(v, partition_fields=("v_bucket",)))
+    text = table.publisher_columns
+    publisher.shape = TableShape(1, shape("id").columns, frozenset({2}), {1: 5})
+    received = batch([relation(1, "a", "id"), Insert(1, row("2"))], after=100)
+    for _ in range(2):
+        with pytest.raises(ReplicationError) as caught:
+            worker(world, publisher, on_dropped_column="drop").apply_batch(received)
+        assert caught.value.code == "55000"
+        assert "are made from it" in (caught.value.detail or "")
+        assert "on_dropped_column: keep" in (caught.value.hint or "")
+        assert "pgsub refresh mysub --recopy public.a" in (caught.value.hint or "")
+        assert rows(world) == [{"id": 1, "v": 10}]
+        assert (table.publisher_columns, world.store.schema_changes()) == (text, [])
+    world.declare("a", on_dropped_column="keep")
+    worker(world, publisher, on_dropped_column="drop").apply_batch(received)
+    assert rows(world) == [{"id": 1, "v": 10}, {"id": 2, "v": None}]
+
+
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_worker_that_dies_at_any_step_is_followed_by_one_that_goes_on(

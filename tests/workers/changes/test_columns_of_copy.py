@@ -127,3 +127,36 @@ def test_columns_that_the_lake_computes_do_not_survive_another_type() -> None:
     computed = TableOptions(generated=(("twice", "v * 2"),))
     with pytest.raises(FeatureNotSupported, match='lake column "v" cannot be replaced'):
         plan(column(1, "id"), column(2, "v", 25), column(3, "w"), options=computed)
+
+
+W_LAID_OUT = (*LAKE[:2], replace(LAKE[2], partition_fields=("w_bucket",)))
+
+
+@pytest.mark.parametrize("column_of_layout", [W_LAID_OUT[2], replace(LAKE[2], sorts=True)])
+def test_a_column_of_the_layout_is_neither_dropped_nor_replaced(
+    column_of_layout: LakeColumn,
+) -> None:
+    lake = (*LAKE[:2], column_of_layout)
+    assert plan(column(1, "id"), column(2, "v"), lake=lake).at_publication(lake) == ()
+    with pytest.raises(FeatureNotSupported, match='"w" can be neither') as caught:
+        plan(column(1, "id"), column(2, "v"), lake=lake, dropped=(3,))
+    assert "on_dropped_column: keep" in (caught.value.hint or "")
+    with pytest.raises(FeatureNotSupported, match='"w" can be neither'):
+        plan(column(1, "id"), column(2, "v"), column(3, "w", 25), lake=lake)
+
+
+def test_a_column_of_the_layout_makes_room_for_a_new_one() -> None:
+    found = plan(column(1, "id"), column(2, "v"), column(4, "w"), lake=W_LAID_OUT)
+    assert found.now == (AddColumn("w__next", INT),)
+    later = (*W_LAID_OUT, LakeColumn("w__next", INT, field_id=4))
+    assert found.at_publication(later) == (RenameColumn(3, "w_dropped_3"), RenameColumn(4, "w"))
+    assert found.kept == {3: 3}
+
+
+@pytest.mark.parametrize("changed", [column(3, "w_bucket"), column(4, "w_bucket")])
+def test_a_copy_gives_no_column_the_name_of_a_partition_field(changed: PublishedColumn) -> None:
+    lake = (LAKE[0], replace(LAKE[1], partition_fields=("w_bucket",)), LAKE[2])
+    with pytest.raises(FeatureNotSupported, match="name of a partition field"):
+        plan(column(1, "id"), column(2, "v"), changed, lake=lake)
+    own = plan(column(1, "id"), column(2, "w_bucket"), column(3, "w"), lake=lake)
+    assert own.at_publication(lake) == (RenameColumn(2, "w_bucket"),)

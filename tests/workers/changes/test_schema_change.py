@@ -327,6 +327,54 @@ def test_columns_that_the_configuration_names_stay() -> None:
             decided(T, T.alter(1, name="title"), options=options)
 
 
+def laid_out(
+    now: Table, *, drops: bool = False, options: TableOptions = OPTIONS, sorts: bool = False
+) -> Decision:
+    """The decision for ``T`` with partitions by name, or sorted by name."""
+    lake = Lake.of(T)
+    id, name = lake.columns
+    made = replace(name, sorts=True) if sorts else replace(name, partition_fields=("name", "n_3"))
+    before = remembered(T, lake)
+    return decide(before, now.shape(), now.message(), (id, made), options, drops=drops)
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_a_dropped_column_of_the_layout_is_kept_or_refused(sorts: bool) -> None:
+    assert laid_out(T.drop(1), sorts=sorts).changes == ()
+    with pytest.raises(CannotFollow, match="are made from it") as caught:
+        laid_out(T.drop(1), drops=True, sorts=sorts)
+    assert not caught.value.copies
+    hint = caught.value.hint("RECOPY")
+    assert "on_dropped_column: keep" in hint
+    assert hint.endswith("partition_by and sort_by: RECOPY makes it anew.")
+
+
+def test_a_column_of_the_layout_gets_another_name() -> None:
+    """The partition field keeps its name, and the column may come back to it."""
+    there = laid_out(T.alter(1, name="title"))
+    assert there.changes == (RenameColumn(2, "title"),)
+
+
+def test_a_column_of_the_layout_gets_no_other_type() -> None:
+    with pytest.raises(CannotFollow, match="are made from it") as caught:
+        laid_out(T.alter(1, type=INT4))
+    assert not caught.value.copies
+    assert laid_out(T.alter(1, type=VARCHAR)).changes == ()
+
+
+@pytest.mark.parametrize("now", [T.add("n_3"), T.alter(0, name="n_3"), T.drop(1).add("name")])
+def test_no_column_gets_the_name_of_a_partition_field(now: Table) -> None:
+    with pytest.raises(CannotFollow, match="partition field") as caught:
+        laid_out(now)
+    assert not caught.value.copies
+    assert "columns: {COLUMN: {to: NAME}}" in caught.value.hint("RECOPY")
+
+
+def test_a_mapped_column_passes_a_partition_field() -> None:
+    mapped = TableOptions(columns=(("n_3", "number"),))
+    assert laid_out(T.add("n_3"), options=mapped).changes == (AddColumn("number", pa.int32()),)
+
+
 def test_a_first_look_finds_a_table_in_line_or_nothing() -> None:
     lake = Lake.of(T)
     assert first_look(T.shape(), T.add("age").message(), lake.columns, OPTIONS, "e") is None

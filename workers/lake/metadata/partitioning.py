@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from workers.lake.new_layout import NewLayout
@@ -100,6 +100,38 @@ def current_order(metadata: Mapping[str, Any]) -> tuple[SortField, ...] | None:
         nulls_first = each["null-order"].lower() == "nulls-first"
         fields.append(SortField(each["source-id"], transform, descending, nulls_first))
     return tuple(fields)
+
+
+def with_layout(
+    columns: Sequence[LakeColumn], metadata: Mapping[str, Any]
+) -> tuple[LakeColumn, ...]:
+    """The columns with what the table's layout makes from them.
+
+    Every spec counts: files of a former spec stay, and a reader needs their partitions' types. Of
+    the sort orders only the current one counts.
+    """
+    names: dict[int, list[str]] = {}
+    for spec in metadata.get("partition-specs", ()):
+        for each in spec["fields"]:
+            for source in _sources(each):
+                names.setdefault(source, []).append(each["name"])
+    order_id = metadata.get("default-sort-order-id")
+    orders = [o for o in metadata.get("sort-orders", ()) if o["order-id"] == order_id]
+    sorting = {source for order in orders for each in order["fields"] for source in _sources(each)}
+    return tuple(
+        replace(
+            column,
+            partition_fields=tuple(dict.fromkeys(names.get(column.field_id, ()))),
+            sorts=column.field_id in sorting,
+        )
+        for column in columns
+    )
+
+
+def _sources(each: Mapping[str, Any]) -> Iterator[int]:
+    """The columns that a field of a spec or an order reads; ``void`` reads none."""
+    if each["transform"] != "void":
+        yield from each.get("source-ids") or [each["source-id"]]
 
 
 _FIRST_FIELD: Final = 1000

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported
+from workers.lake.metadata.partitioning import with_layout
 from workers.lake.table import LakeColumn
 
 _TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -56,7 +57,8 @@ def columns_of(metadata: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:
 
     A column to which pgsub publishes no values (struct, map) has the null type, as in ``typemap``.
     """
-    return columns_of_schema(current_schema(metadata))
+    columns = columns_of_schema(current_schema(metadata))
+    return None if columns is None else with_layout(columns, metadata)
 
 
 def columns_of_schema(schema: Mapping[str, Any]) -> tuple[LakeColumn, ...] | None:

@@ -19,6 +19,7 @@ from workers.lake.metadata.partitioning import (
     new_order,
     new_spec,
     transform_of,
+    with_layout,
 )
 from workers.lake.new_layout import PLAIN, NewLayout
 from workers.lake.table import LakeColumn
@@ -91,3 +92,20 @@ def test_a_new_table_s_order_is_read_back() -> None:
         SortField(1, Transform("truncate", 9), False, False),
     )
     assert new_order(COLUMNS, PLAIN) is None
+
+
+def test_columns_know_what_the_layout_makes_from_them() -> None:
+    """Of every spec, but of the current order; ``void`` makes nothing."""
+    columns = [LakeColumn(name, pa.int32(), field_id=n) for n, name in enumerate("abcde", 1)]
+    void = {"name": "e", "transform": "void", "source-id": 5, "field-id": 1003}
+    several = {"name": "q", "transform": "bucket[4]", "source-ids": [1, 3], "field-id": 1002}
+    specs = [*SPECS["partition-specs"], {"spec-id": 2, "fields": [void, several]}]
+    orders = [
+        {"order-id": 1, "fields": [{"transform": "identity", "source-id": 1}]},
+        {"order-id": 2, "fields": [{"transform": "identity", "source-id": 2}]},
+    ]
+    order = {"default-sort-order-id": 2, "sort-orders": orders}
+    found = with_layout(columns, {"partition-specs": specs, **order})
+    assert [each.partition_fields for each in found] == [("q",), (), ("p", "q"), (), ()]
+    assert [each.sorts for each in found] == [False, True, False, False, False]
+    assert [each.in_layout for each in found] == [True, True, True, False, False]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from catalog.errcodes import ReplicationError
 from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make, append, full, merge, stamp
 from tests.workers.lake.files.test_merge_delete_files import by_pyiceberg_and_duckdb
 from tests.workers.lake.watched import NEVER, Adopted, Watched, delete, update
+from workers.lake.column_changes import AddColumn, ColumnChange, DropColumn, RenameColumn
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent, Stamp
@@ -157,3 +160,27 @@ def test_any_sequence_of_batches_and_maintenance(table: Watched, lake_server: La
     assert by_pyiceberg_and_duckdb(lake_server, table.ident) == [sorted(model)] * 2
     deletes = table.query("count(*)", "delete_files")[0][0]
     assert deletes <= 9 * 9, "as many as partitions, and a few for each"
+
+
+def test_the_layout_s_columns_stay(table: Watched) -> None:
+    """Iceberg refuses what pgsub therefore asks for first."""
+    dest, ident = table.dest, table.ident
+    refused: list[ColumnChange] = [
+        DropColumn(2),
+        DropColumn(1),
+        AddColumn("v_trunc", pa.int32()),
+        RenameColumn(4, "id_bucket"),
+    ]
+    before = table.metadata
+    for change in refused:
+        with pytest.raises(ReplicationError) as caught:
+            dest.change_columns(ident, [change], str)
+        assert caught.value.code == "XX000"
+    assert table.metadata == before
+    table.command("ALTER TABLE", "DROP PARTITION FIELD truncate(1, v)")
+    lake = dest.change_columns(ident, [RenameColumn(2, "v_dropped_2")], str)
+    found = {each.name: each for each in lake.columns}
+    assert found["id"].partition_fields == ("id_bucket",)
+    assert found["v_dropped_2"].partition_fields == ("v_trunc",)
+    assert [name for name, each in found.items() if each.sorts] == ["id"]
+    assert [name for name, each in found.items() if each.in_layout] == ["id", "v_dropped_2"]
