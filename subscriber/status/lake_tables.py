@@ -88,12 +88,14 @@ def write_views(
 ) -> None:
     """Write the present rows of the views, where the lake has other rows.
 
-    The session is one that an earlier write or a copy left, and stays open for the next: a session
-    of every write costs the lake server more than the write. While the write runs, the session is
-    in no list of the catalog. After a killed write the launcher's watch of the lake server closes
-    the session.
+    On an embedded lake server the rows become files here, and Spark has nothing to do. For the
+    tables that are left, the session is one that an earlier write or a copy left, and stays open
+    for the next: a session of every write costs the lake server more than the write. While the
+    write runs, the session is in no list of the catalog. After a killed write the launcher's watch
+    of the lake server closes the session.
     """
     from workers.lake.api.session_catalogs import close_catalogs_of
+    from workers.lake.files.status_files import write_status_files
     from workers.lake.sql.status_tables import write_status_tables
 
     tables: dict[str, StatusTable] = {}
@@ -102,15 +104,16 @@ def write_views(
         rows = VIEWS[name].rows(store, workers)
         tables[name] = status_table(VIEWS[name], rows)
         digests[name] = _view_digests(VIEWS[name], rows)
-    write_status_tables(
-        url,
-        tables,
-        session=store.take_idle_spark_session(since=time.time() - SESSION_IDLE_SECONDS),
-        leave=lambda user_id, session_id: store.hand_over_spark_session(
-            user_id, session_id, time.time()
-        ),
-        close_catalogs=partial(close_catalogs_of, url),
-    )
+    if for_spark := write_status_files(url, tables):
+        write_status_tables(
+            url,
+            for_spark,
+            session=store.take_idle_spark_session(since=time.time() - SESSION_IDLE_SECONDS),
+            leave=lambda user_id, session_id: store.hand_over_spark_session(
+                user_id, session_id, time.time()
+            ),
+            close_catalogs=partial(close_catalogs_of, url),
+        )
     _store_digests(data_dir, digests)
 
 

@@ -164,6 +164,19 @@ class JavaApi:
         namespace = self._namespace.of(_string_array(self._gateway, [name]))
         return bool(self._catalog.namespaceExists(namespace))
 
+    def create_namespace(self, name: str) -> None:
+        """Create a schema; fails if the catalog has the schema."""
+        self._catalog.createNamespace(self._namespace.of(_string_array(self._gateway, [name])))
+
+    def has_table(self, ident: LakeIdent) -> bool:
+        """Has the catalog a table of the name?"""
+        name = _string_array(self._gateway, (ident.schema, ident.table))
+        return bool(self._catalog.tableExists(self._identifier.of(name)))
+
+    def every_row(self) -> Any:
+        """The filter that every row of a table passes."""
+        return self._gateway.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
+
     def build_table(
         self, ident: LakeIdent, schema: str, location: str | None, properties: Mapping[str, str]
     ) -> Any:

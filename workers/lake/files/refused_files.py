@@ -47,7 +47,7 @@ class RefusedFiles(FileCommits):
         try:
             return self._commits.commit_files(ident, branch, change, what)
         except ReplicationError as error:
-            if not _is_open(error):
+            if not is_open(error):
                 with self._lock:
                     paths = [file.path for file in (*change.added, *change.added_deletes)]
                     self._refused[ident] += paths
@@ -84,7 +84,7 @@ class RefusedFiles(FileCommits):
         return self._commits.remove_files(ident, files, table_uuid)
 
 
-def _is_open(error: ReplicationError) -> bool:
+def is_open(error: ReplicationError) -> bool:
     """May the commit still take effect?"""
     unknown = isinstance(error, LakeFailure) and _UNKNOWN.search(error.message)
     return isinstance(error, ConnectionFailure) or bool(unknown)

@@ -29,10 +29,10 @@ from workers.lake.table import LakeIdent
 SCHEMA: Final = "pg_catalog"
 DIGEST: Final = "pgsub.digest"
 
-_SNAPSHOTS_AT_MOST: Final = 2 * STATUS_SNAPSHOTS
+SNAPSHOTS_AT_MOST: Final = 2 * STATUS_SNAPSHOTS
 
 _USER_ID: Final = "pgsub status"
-_PROPERTIES: Final = {
+PROPERTIES: Final = {
     "format-version": "2",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": str(STATUS_SNAPSHOTS),
@@ -105,8 +105,8 @@ def _bring_up_to_date(session: LakeSession, ident: LakeIdent, table: StatusTable
     if found is not None and (found.digest or "").startswith(f"{table.columns_digest} "):
         session.overwrite(rows, name, options, what)
     else:
-        session.replace(rows, name, _PROPERTIES, options, what)
-    if found is not None and found.snapshots + 1 >= _SNAPSHOTS_AT_MOST:
+        session.replace(rows, name, PROPERTIES, options, what)
+    if found is not None and found.snapshots + 1 >= SNAPSHOTS_AT_MOST:
         _expire(session, ident)
     return True
 

@@ -26,7 +26,7 @@ def test_made_replaced_left_alone_and_cut_back(
     lake_server: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_tables, "STATUS_SNAPSHOTS", 2)
-    monkeypatch.setattr(status_tables, "_SNAPSHOTS_AT_MOST", 4)
+    monkeypatch.setattr(status_tables, "SNAPSHOTS_AT_MOST", 4)
 
     def write(table: StatusTable) -> list[str]:
         return write_status_tables(lake_server.url, {NAME: table})
