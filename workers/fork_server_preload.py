@@ -11,6 +11,7 @@ the pages of all modules, and look at 230,000 objects again and again.
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 (imported at the first look-up of a host)
 import gc
 
 import workers.apply.worker

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any, Final
 
 import grpc
+import grpc._channel  # else imported with the first channel, anew in each forked worker
 import pyarrow as pa
 from pyspark.logger import PySparkLogger
 from pyspark.sql.connect.client.core import DefaultChannelBuilder
