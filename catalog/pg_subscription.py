@@ -69,7 +69,8 @@ class TableOptions:
     table may have the key already. ``defaults`` maps lake-only columns to Spark expressions for new
     rows; ``generated`` maps columns to expressions that are computed with every write of a row.
     ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
-    ``columns`` maps published columns to lake columns with another name. ``keys`` has the
+    ``columns`` maps published columns to lake columns with another name; ``excluded`` names
+    published columns whose values never reach the lake. ``keys`` and ``excluded`` have the
     publisher's names, ``defaults`` and ``generated`` have the lake's. ``on_error`` None means the
     setting ``default_on_error``; the other words that begin with ``on_`` and are None mean the
     settings of the same names. ``partition_by``, ``sort_by``, ``location`` and ``properties`` are
@@ -94,23 +95,29 @@ class TableOptions:
     sort_by: tuple[str, ...] = ()
     location: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The published columns that the configuration of the table names under ``columns``."""
+        return (*(name for name, _ in self.columns), *self.excluded)
 
     def lake_column(self, published: str) -> str:
         """The lake column of a published column."""
         return dict(self.columns).get(published, published)
 
     def lake_columns(self, published: Sequence[str], lake_table: object) -> dict[str, str]:
-        """Published column → lake column, in the publisher's order.
+        """Published column → lake column, in the publisher's order, without excluded columns.
 
         Raises 42701 for two published columns with one lake column. A column may join later and
         meet a mapped column, so workers ask for every relation.
         """
         mapped = dict(self.columns)
-        lake = {name: mapped.get(name, name) for name in published}
+        lake = {name: mapped.get(name, name) for name in published if name not in self.excluded}
         if len(set(lake.values())) == len(lake):
             return lake
         for column in lake.values():
-            names = [name for name in published if lake[name] == column]
+            names = [name for name in lake if lake[name] == column]
             if len(names) > 1:
                 listed = ", ".join(f'"{name}"' for name in names)
                 raise DuplicateColumn(

@@ -130,5 +130,5 @@ def _table_options(stored: Mapping[str, Any]) -> TableOptions:
         name: tuple(tuple(each) for each in stored.get(name, ()))
         for name in ("defaults", "generated", "keys", "columns", "properties")
     }
-    words = {name: tuple(stored.get(name, ())) for name in ("partition_by", "sort_by")}
+    words = {name: tuple(stored.get(name, ())) for name in ("partition_by", "sort_by", "excluded")}
     return TableOptions(**{**stored, **lists, **words, "to": tuple(to) if to else None})

@@ -14,6 +14,7 @@ from catalog.errcodes import (
     InvalidParameterValue,
     ReplicationError,
     SyntaxErrorOrAccess,
+    UndefinedColumn,
 )
 from catalog.namespace import qualified_name, string_to_qualified_name
 from catalog.pg_subscription import TableOptions
@@ -51,7 +52,10 @@ class ColumnModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    to: str = Field(min_length=1, description="lake column")
+    to: str | None = Field(
+        None, min_length=1, description="name in the lake; default: the publisher's name"
+    )
+    exclude: bool = Field(False, description="the values never reach the lake")
 
 
 UniqueKey = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_key)]
@@ -100,7 +104,7 @@ class TableModel(BaseModel):
     )
     columns: dict[str, ColumnModel] = Field(
         default_factory=dict,
-        description="published columns with another name in the lake: `{column: {to: name}}`",
+        description="published columns with a rule of their own: `{column: {to: name}}`",
     )
     partition_by: list[str] = Field(
         default_factory=list,
@@ -145,6 +149,7 @@ class TableModel(BaseModel):
         for name in self.generated:
             if name in self.defaults:
                 raise problem(_default_and_generated(name), "generated")
+        self._check_column_rules()
         _check_lake_columns(self.columns, {*self.defaults, *self.generated})
         self._check_layout()
         return TableOptions(
@@ -156,7 +161,10 @@ class TableModel(BaseModel):
             defaults=tuple(self.defaults.items()),
             generated=tuple(self.generated.items()),
             keys=tuple(tuple(key) for key in self.keys),
-            columns=tuple((name, column.to) for name, column in self.columns.items()),
+            columns=tuple(
+                (name, column.to) for name, column in self.columns.items() if column.to is not None
+            ),
+            excluded=tuple(name for name, column in self.columns.items() if column.exclude),
             on_error=self.on_error,
             on_schema_change=self.on_schema_change,
             on_dropped_column=self.on_dropped_column,
@@ -168,8 +176,22 @@ class TableModel(BaseModel):
             properties=tuple(self.properties.items()),
         )
 
+    def _check_column_rules(self) -> None:
+        """42601 for a rule that says nothing, or two things; 22023 for an excluded key."""
+        for name, column in self.columns.items():
+            if column.to is None and not column.exclude:
+                raise problem(SyntaxErrorOrAccess(f'column "{name}" has no rule'), "columns", name)
+            if column.to is not None and column.exclude:
+                both = SyntaxErrorOrAccess("to and exclude are mutually exclusive options")
+                raise problem(both, "columns", name)
+            if column.exclude and any(name in key for key in self.keys):
+                raise problem(_excluded_key(name), "keys")
+
     def _check_layout(self) -> None:
-        """42601 for an unknown word, 42701 for a repeated one, 22023 for a folder or a property."""
+        """42601 for an unknown word, 42701 for a repeated one, 42703 for an excluded column, 22023
+        for a folder or a property."""
+        excluded = {name for name, column in self.columns.items() if column.exclude}
+        excluded -= {*self.defaults, *self.generated}
         for option, words, read in (
             ("partition_by", self.partition_by, partition_field),
             ("sort_by", self.sort_by, sort_field),
@@ -179,6 +201,9 @@ class TableModel(BaseModel):
             except ReplicationError as error:
                 raise problem(error, option) from None
             for field in fields:
+                if field.column in excluded:
+                    hidden = UndefinedColumn(f'column "{field.column}" of {option} is excluded')
+                    raise problem(hidden, option)
                 if fields.count(field) > 1:
                     twice = DuplicateColumn(f'column "{field.column}" appears twice in {option}')
                     raise problem(twice, option)
@@ -193,6 +218,8 @@ def _check_lake_columns(columns: Mapping[str, ColumnModel], lake_only: Collectio
     """42701 if a lake column gets its values from two places."""
     taken = set(lake_only)
     for name, column in columns.items():
+        if column.to is None:
+            continue
         if column.to in taken:
             raise problem(
                 DuplicateColumn(
@@ -225,6 +252,13 @@ def _exclusive_keys() -> SyntaxErrorOrAccess:
     return SyntaxErrorOrAccess(
         "on_key_conflict = overwrite and keys are mutually exclusive options",
         hint="A row that breaks one of several keys stops the table.",
+    )
+
+
+def _excluded_key(name: str) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        f'column "{name}" of a key cannot be excluded',
+        detail="The lake could not tell whether two rows share the key.",
     )
 
 

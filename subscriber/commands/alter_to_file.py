@@ -35,6 +35,7 @@ from subscriber.commands.create_drop import (
 )
 from subscriber.commands.lake_branches import drop_lake_branches
 from subscriber.commands.refresh import altering, refresh_tables, store_columns
+from subscriber.commands.schema.column_rules import copy_again_under_rules, notify_reruled
 from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.table_mapping import lake_ident
 from subscriber.messages import notice, warning
@@ -145,6 +146,9 @@ def _store_and_refresh(
         if columns:
             with altering(sub, context) as now:
                 changed = store_columns(now, columns, context)
+                known = {(rel.nspname, rel.relname): rel for rel in context.store.rels(sub.oid)}
+                reruled, copying = copy_again_under_rules(now, changed, known, None, context)
+            notify_reruled(reruled, copying, context)
             _notify_changes(changed, columns, context)
     else:
         with closing(conn):

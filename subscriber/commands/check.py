@@ -32,6 +32,7 @@ from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import check_password, new_row
 from subscriber.commands.main_slot import check_slot_is_free, slot_warnings
 from subscriber.commands.open_context import open_command_context
+from subscriber.commands.schema.column_rules import rule_findings
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -124,6 +125,8 @@ def _connected(
             findings += missing_publications_warning(conn, stmt.publication)
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             findings += published_findings(mapped)
+            rels = [] if new else context.store.rels(sub.oid)
+            findings += rule_findings(mapped, stmt.tables, None if new else sub, rels)
             findings += table_warnings(mapped, stmt.tables)
             findings += changing_text_warnings(mapped)
             if stmt.options.copy_data:

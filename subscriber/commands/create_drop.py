@@ -54,6 +54,7 @@ from subscriber.commands.main_slot import (
     release_slot,
     slot_warnings,
 )
+from subscriber.commands.schema.column_rules import rule_findings
 from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
@@ -200,6 +201,12 @@ def published_tables(
         context.notify(message)
     mapped = fetch_mapped_tables(conn, sub.subpublications, sub.tables)
     raise_first(list(published_findings(mapped)))
+    stored = context.store.subscription(sub.oid) if sub.oid else None
+    rels = [] if stored is None else context.store.rels(sub.oid)
+    for found in rule_findings(mapped, sub.tables, stored, rels):
+        if isinstance(found, ReplicationError):
+            raise found
+        context.notify(found)
     for message in (*table_warnings(mapped, sub.tables), *changing_text_warnings(mapped)):
         context.notify(message)
     return mapped

@@ -45,6 +45,7 @@ from subscriber.commands.leaked_slots import (
     retry_leaked_slots,
     sync_slots_left,
 )
+from subscriber.commands.schema.column_rules import copy_again_under_rules, notify_reruled
 from subscriber.commands.subscription_row import (
     must_be_ready,
     must_have,
@@ -164,6 +165,10 @@ class _Difference:
     sync_slots: list[str]
     distrusted: int
     replaced: list[SubscriptionRel]
+    reruled: list[SubscriptionRel]
+    """Tables that are copied again because the excluded columns have changed."""
+    copying: list[int]
+    """The oids of such tables with a running copy."""
 
 
 def refresh_tables(
@@ -242,7 +247,7 @@ def _under_subscribed_names(
                 detail="The apply worker takes the name over within a minute, without a copy.",
             )
         )
-        remote = replace(table.remote, nspname=rel.nspname, relname=rel.relname)
+        remote = replace(table.whole, nspname=rel.nspname, relname=rel.relname)
         ident, options = lake_ident(rel.nspname, rel.relname, sub.tables)
         found.append(MappedTable(remote, ident, options))
     return found
@@ -281,7 +286,13 @@ def _store(
             store.update_rel(subid, rel.srrelid, copied=False, fingerprint=fingerprint)
             distrusted += 1
         replaced = _store_replaced(changed, known, published, context, copy_data=copy_data)
-    return _Difference(changed, added, removed, sync_slots, distrusted, replaced)
+        columns_of = {
+            name: [column.name for column in table.whole.columns]
+            for name, table in published.items()
+        }
+        reruled, copying = copy_again_under_rules(now, changed, known, columns_of, context)
+    whole = (changed, added, removed, sync_slots, distrusted, replaced)
+    return _Difference(*whole, reruled, copying)
 
 
 def _store_replaced(
@@ -331,6 +342,7 @@ def _clean_up(found: _Difference, conn: ReplicationConn, context: CommandContext
                 "publisher and will be copied again"
             )
         )
+    notify_reruled(found.reruled, found.copying, context)
     drop_sync_slots(sub, found.sync_slots, conn, context)
     retry_leaked_slots(sub, conn, context)
 

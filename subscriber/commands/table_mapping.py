@@ -26,6 +26,7 @@ from catalog.pg_subscription import Subscription, TableOptions, options_of
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
 from subscriber.messages import Notice, warning
+from workers.changes.column_rules import key_errors, taken_columns
 from workers.lake.refusals import element_names, reserved_names
 from workers.lake.sources import source_column_taken, source_of
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
@@ -50,18 +51,23 @@ LakeTables = Callable[[Sequence[LakeIdent]], list[LakeTable | None]]
 class MappedTable:
     """A published table, its lake table, and the table's options of the configuration."""
 
-    remote: RemoteTable
+    whole: RemoteTable
     ident: LakeIdent
     options: TableOptions
 
     @property
+    def remote(self) -> RemoteTable:
+        """The table with the columns that go to the lake."""
+        return taken_columns(self.whole, self.options)
+
+    @property
     def name(self) -> str:
         """The publisher's table as ``schema.table``."""
-        return qualified_name(self.remote.nspname, self.remote.relname)
+        return qualified_name(self.whole.nspname, self.whole.relname)
 
     @property
     def published(self) -> list[str]:
-        """The publisher's names of the published columns."""
+        """The publisher's names of the columns that go to the lake."""
         return [column.name for column in self.remote.columns]
 
     @property
@@ -178,6 +184,7 @@ _MAY_NOT_READ: Final = (
 
 def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
     remote = table.remote
+    yield from key_errors(table.whole, table.options)
     names = table.columns
     try:
         table.options.lake_columns(table.published, table.ident)
@@ -191,7 +198,7 @@ def _column_findings(table: MappedTable) -> Iterator[ReplicationError]:
             detail="It is neither a table nor a partitioned table.",
             sqlstate=WRONG_OBJECT_TYPE,
         )
-    if not remote.columns:
+    if not table.whole.columns:
         yield FeatureNotSupported(
             f'table "{table.name}" has no published columns',
             detail="A lake table needs at least one column.",
@@ -349,7 +356,7 @@ def _taken_idents(store: CatalogStore, sub: Subscription) -> dict[LakeIdent, tup
 
 
 def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[Notice]:
-    """Warnings about replica identities, unused names, and names that differ only by case."""
+    """Warnings about replica identities, unused tables, and names that differ only by case."""
     names = {table.name for table in mapped}
     unused = [name for name in tables if name not in names]
     if unused:
@@ -357,12 +364,6 @@ def table_warnings(mapped: Sequence[MappedTable], tables: Tables) -> Iterator[No
             f"{_plural('table', unused)} {quoted(unused)} of the configuration "
             f"{'is' if len(unused) == 1 else 'are'} not published"
         )
-    for table in mapped:
-        for name, _ in table.options.columns:
-            if name not in table.published:
-                yield warning(
-                    f'column "{name}" of the configuration of table "{table.name}" is not published'
-                )
     yield from _case_warnings(mapped)
     for table in mapped:
         remote = table.remote

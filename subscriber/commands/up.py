@@ -31,7 +31,9 @@ from subscriber.commands.create_drop import (
 )
 from subscriber.commands.main_slot import check_slot_is_free
 from subscriber.commands.open_context import open_command_context
+from subscriber.commands.schema.column_rules import rule_findings
 from subscriber.commands.table_mapping import (
+    MappedTable,
     fetch_mapped_tables,
     privilege_findings,
     published_findings,
@@ -84,9 +86,16 @@ def _ask_publisher(
                 findings = server_findings(conn, sub, settings)
                 raise_first([found for found in findings if isinstance(found, ReplicationError)])
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
-            raise_first(list(published_findings(mapped)))
+            raise_first([*published_findings(mapped), *_rule_errors(mapped, stmt)])
             if stmt.options.copy_data:
                 raise_first(list(privilege_findings(conn, mapped)))
+
+
+def _rule_errors(
+    mapped: Sequence[MappedTable], stmt: CreateSubscriptionStmt
+) -> list[ReplicationError]:
+    found = rule_findings(mapped, stmt.tables)
+    return [each for each in found if isinstance(each, ReplicationError)]
 
 
 def _configure(data_dir: str, file: str, lake_url: str, console: str) -> None:

@@ -24,7 +24,8 @@ def test_tables() -> None:
       '"public".b': {on_unrepresentable: null, on_key_conflict: overwrite}
       public.c: {keys: [[a, b], [c]], on_error: suspend}
       public.d: {generated: {total: price * amount}}
-      public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"}}}
+      public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"},
+        ssn: {exclude: true}}}
       public.f: {partition_by: [days(at), "bucket(4, id)"], sort_by: [id DESC], location: s3://b/f,
         properties: {write.parquet.compression-codec: gzip}}
 """
@@ -36,7 +37,9 @@ def test_tables() -> None:
         "public.b": TableOptions(on_key_conflict="overwrite", on_unrepresentable="null"),
         "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
         "public.d": TableOptions(generated=(("total", "price * amount"),)),
-        "public.e": TableOptions(columns=(("ID", "id_2"), ("tags.element", "tags element"))),
+        "public.e": TableOptions(
+            columns=(("ID", "id_2"), ("tags.element", "tags element")), excluded=("ssn",)
+        ),
         "public.f": TableOptions(
             partition_by=("days(at)", "bucket(4, id)"),
             sort_by=("id DESC",),
@@ -76,6 +79,11 @@ def test_tables() -> None:
         ("{a.b: {columns: {c: {to: x}}, defaults: {x: '1'}}}", "42701", "is named twice"),
         ("{a.b: {columns: {c: {to: ''}}}}", "F0000", "must not be empty"),
         ("{a.b: {columns: {c: x}}}", "F0000", "columns.c"),
+        ("{a.b: {columns: {c: {}}}}", "42601", 'column "c" has no rule'),
+        ("{a.b: {columns: {c: {exclude: false}}}}", "42601", 'column "c" has no rule'),
+        ("{a.b: {columns: {c: {to: d, exclude: true}}}}", "42601", "to and exclude are mutually"),
+        ("{a.b: {columns: {c: {exclude: true}}, keys: [[c]]}}", "22023", "a key cannot be"),
+        ("{a.b: {columns: {c: {exclude: true}}, sort_by: [c]}}", "42703", "sort_by is excluded"),
     ],
 )
 def test_refused_tables(tables: str, sqlstate: str, said: str) -> None:

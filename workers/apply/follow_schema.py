@@ -30,7 +30,8 @@ a name may be another column's by now. So the remembered columns are forgotten b
 of a message with other columns, and later count as never seen. A message with a column that the
 lake table lacks is an error: no row is written, and nothing is forgotten.
 
-Left alone are shared lake tables.
+Left alone are shared lake tables. A table with excluded columns is checked in every mode: no value
+of an excluded column may come under another name (``workers.changes.column_rules``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ from workers.apply.copy_again import CopyAgain, may_copy, other_table
 from workers.apply.cut_batch import CutBefore
 from workers.changes.by_table import Run
 from workers.changes.column_checks import check_names
+from workers.changes.column_rules import GuardedColumn, check_guarded, taken_of
 from workers.changes.failed_transaction import failed_at
+from workers.changes.guarded_runs import check_run
 from workers.changes.relation_map import RelName
 from workers.changes.remembered_columns import RememberedColumns, forgotten, remembered_in
 from workers.changes.schema_change import CannotFollow, Decision, decide, first_look
@@ -128,24 +131,25 @@ class SchemaFollower:
         """Bring the lake tables of ``runs`` in line with the messages of the runs.
 
         Raises ``CutBefore`` if transactions of the part have to be published first, and 55000, as
-        the fault of the transaction, if a change cannot be followed. Does nothing if the lake
-        server cannot change columns: a column that the lake table lacks is an error then.
+        the fault of the transaction, if a change cannot be followed. Only excluded columns are
+        looked at if the lake server cannot change columns: a column that the lake table lacks is an
+        error then.
         """
-        if not self.writer.changes_columns:
-            return
+        changes_columns = self.writer.changes_columns
         for target, own in runs.items():
             rel = rels[target]
             options = sub.table_options(rel.nspname, rel.relname)
             mode = self._mode(options)
-            if options.shared:
-                continue
             for run in own:
                 if run.relation is None or run.changes is None:
+                    continue
+                if options.shared or not changes_columns:
+                    check_run(rel, run, options)
                     continue
                 if not self._is_settled(rel, mode, run.relation):
                     if mode == FOLLOW:
                         self._settle(sub, rel, options, run, part)
-                    elif not self._takes_by_name(rel, options, run.relation):
+                    elif not self._takes_by_name(sub, rel, options, run):
                         continue
                     self._settled[rel.srrelid] = rel.epoch, mode, run.relation
                 self._seen.add(rel.srrelid)
@@ -182,16 +186,27 @@ class SchemaFollower:
         return same and (known is relation or known == relation)
 
     def _takes_by_name(
-        self, rel: SubscriptionRel, options: TableOptions, relation: Relation
+        self, sub: Subscription, rel: SubscriptionRel, options: TableOptions, run: Run
     ) -> bool:
-        """Has the lake table all columns by name? Forget remembered columns that are others."""
+        """Has the lake table all columns by name? Forget remembered columns that are others.
+
+        The numbers of excluded columns cannot be forgotten.
+        """
+        check_run(rel, run, options)
+        relation = run.relation
         lake = self.writer.open(rel).lake
         names = {column.name for column in lake.columns}
-        if any(options.lake_column(each.name) not in names for each in relation.columns):
+        if relation is None or any(
+            options.lake_column(each.name) not in names
+            for each in taken_of(relation, options).columns
+        ):
             return False
         stored = self.store.columns(rel.srsubid, rel.srrelid)
         before = remembered_in(lake, stored, rel.epoch or "")
         if before is not None and not before.is_forgotten and not before.describes(relation):
+            if before.guarded and run.changes is not None:
+                reason = CannotFollow("The table has excluded columns.", copies=False)
+                raise failed_at(relation, run.changes, 0, _error(sub, rel, reason))
             text = forgotten(rel.epoch or "").as_text()
             self.writer.change_columns(rel, (), lambda _columns: text)
             self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
@@ -215,20 +230,25 @@ class SchemaFollower:
         stored = self.store.columns(rel.srsubid, rel.srrelid)
         before = remembered_in(table.lake, stored, rel.epoch or "")
         if before is None or before.is_forgotten:
+            check_run(rel, run, options)
             self._look(rel, options, relation, table.lake)
             return
-        if before.relid != relation.relid or before.describes(relation):
+        if before.relid != relation.relid:
+            check_run(rel, run, options)
+            return
+        if before.describes(relation):
             return
         if (first := int(changes.txn[0])) > 0:
             raise CutBefore(first)
         try:
-            decision = self._decide(before, relation, table.lake, options)
+            decision = self._decide(rel, before, relation, table.lake, options)
             if rel.srrelid in self._seen:
                 _check_commutes(decision)
             _check_new_names(rel, table.lake, decision)
         except CannotFollow as reason:
             raise failed_at(relation, changes, 0, _error(sub, rel, reason)) from None
-        except InvalidName as error:
+        except (InvalidName, GuardedColumn) as error:
+            error.tables = (rel,)
             raise failed_at(relation, changes, 0, error) from None
         self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])))
         if decision.doubts:
@@ -249,6 +269,7 @@ class SchemaFollower:
 
     def _decide(
         self,
+        rel: SubscriptionRel,
         before: RememberedColumns,
         relation: Relation,
         lake: LakeTable,
@@ -257,6 +278,8 @@ class SchemaFollower:
         shape = self.ask(relation.relid)
         if shape is None:
             raise CannotFollow("The publisher has dropped the table since.")
+        name, names = qualified_name(rel.nspname, rel.relname), [c.name for c in relation.columns]
+        check_guarded(name, names, options, before=before, shape=shape)
         drops = (options.on_dropped_column or self.settings().on_dropped_column) == "drop"
         nulls = (options.on_added_default or self.settings().on_added_default) == "null"
         return decide(before, shape, relation, lake.columns, options, drops=drops, nulls=nulls)
@@ -278,6 +301,8 @@ class SchemaFollower:
         with self.store.transaction():
             store_durable(self.store, durable)
             self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+            if not decision.sentences:  # only an excluded column has changed
+                return
             now = time.time_ns() // 1000
             self.store.add_schema_change(rel.srsubid, rel.srrelid, now, lsn, decision.sentences)
             kinds = {kind.column: number for kind, number in decision.kinds.items()}

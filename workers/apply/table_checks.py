@@ -38,6 +38,7 @@ from workers.apply.other_table import other_relid
 from workers.apply.table_files import TableFiles
 from workers.changes.by_table import Run
 from workers.changes.column_checks import list_columns, no_list
+from workers.changes.column_rules import taken_of
 from workers.changes.failed_transaction import FailedTransaction, failed_at
 from workers.changes.relation_map import (
     RelName,
@@ -201,7 +202,7 @@ class TableChecks:
             for own_options in (options_of(options, *target),)
             for run in own
             if run.relation is not None and run.changes is not None
-            for column in run.relation.columns
+            for column in taken_of(run.relation, own_options).columns
             if (lake_column := own_options.lake_column(column.name)) in lists
         ]
         oids = {column.typid for *_, column, _, _ in found if column.typid >= FIRST_NORMAL_OID}

@@ -25,7 +25,7 @@ from catalog import remedies
 from catalog.changed_text import StoredTextTypes
 from catalog.errcodes import ReplicationError
 from catalog.namespace import qualified_name
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import (
@@ -33,6 +33,7 @@ from config.monitor_limits import (
     TEXT_COMPARISON_RETRY_SECONDS,
     TEXT_COMPARISON_SECONDS,
 )
+from workers.changes.column_rules import taken_of
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.remembered_columns import from_text as columns_of
 from workers.proto.messages import Relation
@@ -110,7 +111,8 @@ class TextWatch:
             relation = relmap.get(relid)
             if not found[relid].numbers:
                 continue  # dropped, or swapped meanwhile
-            compared = self._compare(rel, relation, found[relid])
+            options = sub.table_options(rel.nspname, rel.relname)
+            compared = self._compare(rel, relation, found[relid], options)
             if compared is not None:
                 changed.append(compared)
             self._asked[rel.srrelid] = relation
@@ -147,12 +149,17 @@ class TextWatch:
         return replace(before, numbers={c.name: c.attnum for c in remembered.columns})
 
     def _compare(
-        self, rel: SubscriptionRel, relation: Relation | None, found: TextTypes
+        self,
+        rel: SubscriptionRel,
+        relation: Relation | None,
+        found: TextTypes,
+        options: TableOptions,
     ) -> ChangedText | None:
         """Store the types of a table, and tell if values have changed since the last comparison."""
         stored = self._stored_types(rel)
         if relation is not None:
-            found = found.of_columns([column.name for column in relation.columns])
+            taken = taken_of(relation, options).columns
+            found = found.of_columns([column.name for column in taken])
         elif stored is not None:  # a column that is not published changes no text of the lake
             found = found.of_columns(from_json(stored.types).numbers.keys())
         types = found.as_json()

@@ -238,12 +238,15 @@ class _Plan:
             if each.attnum not in found and each.field_id not in taken
         }
         final = {self._renamed.get(name, name) for name in used}
+        excluded = self._excluded() - taken
+        gone |= {-id: id for id in excluded if id not in {*self._kept.values(), *gone.values()}}
         for attnum, id in {**self._kept, **gone}.items():
             column = self._ids[id]
             in_the_way = column.name in final and id not in taken
-            if in_the_way and column.in_layout and attnum not in dropped:
+            leaves = attnum in dropped or id in excluded
+            if in_the_way and column.in_layout and not leaves:
                 self._renamed[column.name] = f"{column.name}_dropped_{abs(attnum)}"
-            elif in_the_way or attnum in dropped:
+            elif in_the_way or leaves:
                 self._leave(column)
         self._check_partitions()
         kept = {
@@ -254,6 +257,19 @@ class _Plan:
         return ColumnsOfCopy(
             (*stale, *self._now), self._written_to, self._renamed, frozenset(self._dropped), kept
         )
+
+    def _excluded(self) -> set[int]:
+        """The lake columns of columns that are excluded by now.
+
+        In an adopted table, a column that is not remembered is the owner's.
+        """
+        options = self._options
+        found = {each.field_id for each in self._known if each.name in options.excluded}
+        if options.adopt:
+            return found
+        computed = {name for name, _ in (*options.defaults, *options.generated)}
+        named = set(options.excluded) - computed
+        return found | {id for id, column in self._ids.items() if column.name in named}
 
 
 def _stays(primary: str, detail: str) -> FeatureNotSupported:

@@ -12,6 +12,7 @@ from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_checks import check_columns, check_keys
+from workers.changes.column_rules import key_excluded
 from workers.changes.relation_map import key_ordinals, name_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
@@ -79,8 +80,14 @@ def layout_for(
     """Return how the tuples of a relation become columns of the lake table.
 
     Raises 55000 with the name of every published column that the lake table lacks, as PostgreSQL
-    does. A shared table must also have the source column, and must not generate the column.
+    does. A shared table must also have the source column, and must not generate the column. An
+    excluded column is in no layout, and must not be needed to find a row (22023).
     """
+    key = key_ordinals(relation, coverage)
+    for ordinal in key:
+        if relation.columns[ordinal].name in options.excluded:
+            table_name = qualified_name(relation.nspname, relation.relname)
+            raise key_excluded(table_name, relation.columns[ordinal].name)
     names = options.lake_columns([column.name for column in relation.columns], table.ident)
     needed = list(names.values())
     if options.shared:
@@ -90,10 +97,11 @@ def layout_for(
     types = {column.name: column.type for column in table.columns}
     return Layout(
         ncols=len(relation.columns),
-        key=key_ordinals(relation, coverage),
+        key=key,
         columns=tuple(
             MappedColumn(name=name, ordinal=ordinal, type=types[name])
-            for ordinal, name in enumerate(names.values())
+            for ordinal, each in enumerate(relation.columns)
+            if (name := names.get(each.name)) is not None
         ),
         null_unrepresentable=options.on_unrepresentable == "null",
     )
@@ -107,6 +115,7 @@ def _known_types(
     found = {
         names[each.name]: built_in_type(each.typid, each.typmod, as_text=as_text)
         for each in relation.columns
+        if each.name in names
     }
     return {name: type for name, type in found.items() if type is not None}
 

@@ -8,7 +8,8 @@ Each column is remembered by the publisher's ``attnum`` and by Iceberg's field i
 ever, under every name. ``natts`` is the highest ``attnum`` that was known, so a higher number is a
 new column. ``files`` says which files the rows had: the same files later prove that no row was
 rewritten meanwhile. ``kept`` are lake columns whose publisher column was dropped, or is not
-published any more.
+published any more. ``guarded`` are columns that the configuration excludes: they have no lake
+column, and their numbers must not come back under another name (``workers.changes.column_rules``).
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ class RememberedColumns:
     kept: Mapping[int, int] = field(default_factory=dict)
     """attnum → field id"""
     lists: str = ""
+    guarded: tuple[RememberedColumn, ...] = ()
+    """The excluded columns; the type of one that was dropped is 0."""
 
     def as_text(self) -> str:
         """The text; ``from_text`` is the inverse."""
-        columns = [
-            [each.attnum, each.name, each.typid, each.typmod, each.base, each.field_id]
-            for each in self.columns
-        ]
-        found = {
+        found: dict[str, object] = {
             "epoch": self.epoch,
             "relid": self.relid,
             "natts": self.natts,
             "files": self.files,
-            "columns": columns,
+            "columns": [_as_list(each) for each in self.columns],
             "kept": self.kept,
             "lists": self.lists,
         }
+        if self.guarded:
+            found["guarded"] = [_as_list(each) for each in self.guarded]
         return json.dumps(found, separators=(",", ":"))
 
     @property
@@ -72,15 +73,24 @@ class RememberedColumns:
         return not self.relid
 
     def describes(self, relation: Relation) -> bool:
-        """Does a Relation message announce exactly these columns?"""
+        """Does a Relation message announce exactly these columns, and the excluded ones?"""
+        present = [*self.columns, *(each for each in self.guarded if each.typid)]
+        present.sort(key=lambda each: each.attnum)
         return self.relid == relation.relid and [
-            (each.name, each.typid, each.typmod) for each in self.columns
+            (each.name, each.typid, each.typmod) for each in present
         ] == [(each.name, each.typid, each.typmod) for each in relation.columns]
 
     def are_in(self, lake: Sequence[LakeColumn]) -> bool:
         """Does the lake table still have every remembered column?"""
         present = {each.field_id for each in lake}
         return all(each.field_id in present for each in self.columns)
+
+
+def _as_list(column: RememberedColumn) -> list[int | str]:
+    return [
+        *(column.attnum, column.name, column.typid),
+        *(column.typmod, column.base, column.field_id),
+    ]
 
 
 def forgotten(epoch: str) -> RememberedColumns:
@@ -99,6 +109,7 @@ def from_text(text: str) -> RememberedColumns:
         tuple(RememberedColumn(*each) for each in found["columns"]),
         {int(attnum): field_id for attnum, field_id in found["kept"].items()},
         found["lists"],
+        tuple(RememberedColumn(*each) for each in found.get("guarded", ())),
     )
 
 

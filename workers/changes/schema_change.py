@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription import TableOptions
+from workers.changes.column_rules import guarded_columns, taken_of
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.lake.column_changes import (
     AddColumn,
@@ -109,15 +110,15 @@ class Decision:
     _natts: int
     _columns: tuple[tuple[ShapeColumn, str], ...]
     _kept: Mapping[int, int]
+    _guarded: tuple[RememberedColumn, ...]
 
     def remembered(self, lake: Sequence[LakeColumn]) -> RememberedColumns:
         """What is remembered once the lake table has the changed columns ``lake``."""
         ids = {each.name: each.field_id for each in lake}
         columns = tuple(_remember(each, ids[name]) for each, name in self._columns)
         before, shape = self._before, self._shape
-        return RememberedColumns(
-            before.epoch, before.relid, self._natts, shape.files, columns, self._kept, shape.lists
-        )
+        known = (before.epoch, before.relid, self._natts, shape.files, columns)
+        return RememberedColumns(*known, self._kept, shape.lists, self._guarded)
 
 
 def first_look(
@@ -136,14 +137,13 @@ def first_look(
     counts as known: whether it is a later one, or one that was not published, is not certain.
     """
     ids = {each.name: each.field_id for each in lake}
-    found = _find(relation, shape)
+    found = _find(taken_of(relation, options), shape)
     if found is None or any(options.lake_column(each.name) not in ids for each in found):
         return None
     columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
     natts = max(_highest(shape.columns), *shape.dropped, 0)
-    return RememberedColumns(
-        epoch, shape.relid, natts, shape.files, columns, kept or {}, shape.lists
-    )
+    known = (epoch, shape.relid, natts, shape.files, columns, kept or {}, shape.lists)
+    return RememberedColumns(*known, guarded_columns(shape, options))
 
 
 def decide(
@@ -161,7 +161,7 @@ def decide(
     ``drops`` says that a dropped column leaves the lake table (``on_dropped_column: drop``),
     ``nulls`` that rows from before an added default stay NULL (``on_added_default: null``).
     """
-    found = _find(relation, shape)
+    found = _find(taken_of(relation, options), shape)
     if found is None:
         raise CannotFollow(
             "The publisher's columns have changed once more since, so what this change did is not "
@@ -343,6 +343,7 @@ class _Change:
             natts,
             columns,
             self._kept,
+            guarded_columns(self._shape, self._options, self._before),
         )
 
     def _lake_type(self, column: ShapeColumn) -> pa.DataType:

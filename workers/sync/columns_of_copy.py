@@ -6,6 +6,9 @@ else, and a shared table has rows of others: their columns are left as they are.
 
 An attempt of a first copy may have made the lake table, and the publisher's columns may have
 changed since. No row was ever in such a table, so no column of the attempt before is kept in it.
+
+A column that the configuration excludes by now leaves the lake table with the copy. A column that
+was excluded under another name is not copied (``workers.changes.column_rules``).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_lsn import InvalidXLogRecPtr
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
+from workers.changes.column_rules import check_guarded, guarded_columns
 from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
 from workers.changes.remembered_columns import from_text
 from workers.lake.destination import Destination
@@ -44,10 +48,14 @@ def prepare_columns(
     lake = dest.table(ident)
     if lake is None or lake.owner != owner_of(sub, rel):
         return ColumnsOfCopy()
+    before = from_text(lake.publisher_columns) if lake.publisher_columns else None
+    name, names = qualified_name(rel.nspname, rel.relname), list(options.excluded)
+    check_guarded(name, names, options, before=before, shape=shape)
     if not rel.recopy and (options.adopt or not is_new(lake)):
         return ColumnsOfCopy()
-    before = from_text(lake.publisher_columns) if lake.publisher_columns else None
     gone: Collection[int] = shape.dropped if drops and shape is not None else ()
+    if shape is not None and options.excluded:
+        gone = {*gone, *(each.attnum for each in guarded_columns(shape, options))}
     if not rel.recopy and before is not None:
         gone = {number for each in before.columns for number in (each.attnum, -each.field_id)}
     as_text = options.on_unrepresentable == "text"

@@ -15,7 +15,8 @@ A trace. The copy begins with ``1 id, 2 v int``::
     message id, v bigint    error; the table is copied again with 1 id, 3 v bigint
 
 A copy without remembered columns (a shared lake table, or a lake server that changes no columns) is
-not followed later, so names alone count there.
+not followed later, so names alone count there. An excluded column must be there by name in each
+case (``workers.changes.column_rules``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.changes.by_table import Run
 from workers.changes.failed_transaction import failed_at
+from workers.changes.guarded_runs import check_run
 from workers.changes.relation_map import RelName
 from workers.changes.remembered_columns import remembered_in
 from workers.proto.messages import Relation
@@ -65,6 +67,7 @@ class CopiedColumns:
                 if run.relation is None or run.changes is None or run.relation is self._same:
                     continue
                 rel = rels[target]
+                check_run(rel, run, sub.table_options(rel.nspname, rel.relname))
                 stored = self.store.columns(rel.srsubid, rel.srrelid)
                 known = remembered_in(self.writer.open(rel).lake, stored, rel.epoch or "")
                 if known is not None and not known.describes(run.relation):

@@ -34,6 +34,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_checks import check_keys
+from workers.changes.column_rules import checked_columns
 from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.columnar.binary.forms import compile_forms
 from workers.lake.copy_plan import CopyPlan
@@ -85,7 +86,8 @@ def copy_table(
     that change when the copy is published.
     """
     options = sub.table_options(rel.nspname, rel.relname)
-    remote = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+    published = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
+    remote = checked_columns(published, options)
     shape = fetch_shape(conn, remote.relid, sub.subpublications)
     drops = options.on_dropped_column or process.settings.on_dropped_column
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
@@ -99,7 +101,7 @@ def copy_table(
     with locks.held([ident]):
         plan = prepare_columns(sub, rel, remote, shape, dest, drops=drops == "drop")
         options = plan.options(options)
-        what = shape, rel, remote, options, plan.kept or {}
+        what = shape, rel, published, options, plan.kept or {}
         remembered = partial(columns_to_remember, *what, dest=dest)
         former = process.store.former_owners()
         lake = prepare_lake_table(sub, rel, remote, options, dest, former, remembered)

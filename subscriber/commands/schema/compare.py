@@ -32,6 +32,7 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.schema_changes import SchemaChange
 from workers.apply.copy_again import may_copy
+from workers.changes.column_rules import GuardedColumn, check_guarded
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.changes.schema_change import CannotFollow, decide
 from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeTable
@@ -52,6 +53,7 @@ class ColumnState(StrEnum):
     BY_NAME = "by name"
     KEPT = "kept"
     UNPUBLISHED = "not published"
+    EXCLUDED = "excluded"
     GENERATED = "generated"
     LAKE_ONLY = "lake only"
     NOT_COPIED = "not copied"
@@ -138,6 +140,8 @@ def judge(sides: Sides) -> Verdict:
     if rel.srsubstate not in SYNCED:
         state = ColumnState.NOT_COPIED if sides.lake is None else ColumnState.COPIED_AGAIN
         return Verdict(state, "The table waits for its copy, or is being copied.", whole=True)
+    if (reason := _unguarded(sides, publisher)) is not None:
+        return _whole(f"{reason.primary[0].upper()}{reason.primary[1:]}.", reason.hint or "")
     if sides.lake is None:
         return _whole("The lake table does not exist.", f"{recopy} makes it anew.")
     if rel.remote_relid not in (None, publisher.table.relid):
@@ -150,6 +154,17 @@ def judge(sides: Sides) -> Verdict:
         remedy = f"{recopy} adds it." if adds else "Add it by ALTER TABLE in pgsub sql."
         return Verdict(ColumnState.DIFFERS, "The lake table lacks the column.", remedy)
     return _next_step(sides, publisher, sides.remembered, sides.lake)
+
+
+def _unguarded(sides: Sides, publisher: Publisher) -> GuardedColumn | None:
+    """Why a worker would take no row: an excluded column may have another name."""
+    names = [each.name for each in publisher.table.columns]
+    before = sides.remembered
+    try:
+        check_guarded(sides.name, names, sides.options, before=before, shape=publisher.shape)
+    except GuardedColumn as reason:
+        return reason
+    return None
 
 
 def _gone(sides: Sides) -> Verdict:
@@ -255,6 +270,9 @@ class _Comparison:
         in_key: bool,
     ) -> ColumnPair:
         """A column of the publisher; ``now`` is None if the column is not published."""
+        if declared.name in self.sides.options.excluded and now is not None:
+            said = "The configuration excludes the column."
+            return ColumnPair(declared, lake, ColumnState.EXCLUDED, in_key, said)
         if declared.attnum in self._kept:
             return self._left(declared, lake)
         was = self._remembered(declared.attnum)

@@ -160,3 +160,20 @@ def test_a_copy_gives_no_column_the_name_of_a_partition_field(changed: Published
         plan(column(1, "id"), column(2, "v"), changed, lake=lake)
     own = plan(column(1, "id"), column(2, "w_bucket"), column(3, "w"), lake=lake)
     assert own.at_publication(lake) == (RenameColumn(2, "w_bucket"),)
+
+
+@pytest.mark.parametrize("memory", [MEMORY, replace(MEMORY, relid=9), None])
+def test_a_column_that_is_excluded_by_now_leaves(memory: RememberedColumns | None) -> None:
+    options = TableOptions(excluded=("v",))
+    found = plan(column(1, "id"), column(3, "w"), memory=memory, options=options)
+    assert found.now == ()
+    assert found.at_publication(LAKE) == (DropColumn(2),)
+
+
+def test_a_column_of_an_adopted_table_stays() -> None:
+    options = TableOptions(excluded=("v",), adopt=True)
+    found = plan(column(1, "id"), column(3, "w"), memory=None, options=options)
+    assert found.at_publication(LAKE) == ()
+    computed = TableOptions(excluded=("v",), defaults=(("v", "1"),))
+    found = plan(column(1, "id"), column(3, "w"), memory=None, options=computed)
+    assert found.at_publication(LAKE) == ()

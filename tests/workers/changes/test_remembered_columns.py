@@ -56,3 +56,14 @@ def test_the_lake_table_counts_before_the_catalog() -> None:
 def test_a_text_of_another_copy_or_of_columns_that_are_gone_says_nothing() -> None:
     assert remembered_in(LAKE, None, "another") is None
     assert remembered_in(replace(LAKE, columns=LAKE.columns[:1]), None, "epoch") is None
+
+
+def test_excluded_columns_are_part_of_the_description() -> None:
+    guarded = replace(COLUMNS, guarded=(RememberedColumn(2, "ssn", 23, -1, 23, 0),))
+    assert from_text(guarded.as_text()) == guarded
+    assert guarded.describes(relation(1, "a", "id", "ssn", 'v"'))
+    assert not guarded.describes(relation(1, "a", "id", 'v"', "ssn"))
+    assert not guarded.describes(relation(1, "a", "id", 'v"'))
+    dropped = replace(guarded, guarded=(RememberedColumn(2, "ssn", 0, -1, 23, 0),))
+    assert dropped.describes(relation(1, "a", "id", 'v"'))
+    assert "guarded" not in COLUMNS.as_text()

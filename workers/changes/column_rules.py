@@ -1,0 +1,185 @@
+"""The rules of the configuration for columns: which columns never reach the lake. Pure.
+
+A rule has the publisher's name of the column. An *excluded* column is left out of the COPY and of
+the layout of a Relation message, so no value of the column is ever decoded. All further steps work
+as if a column list of the publication left the column out.
+
+A name may come to mean another column. Then the hidden values would reach the lake under the new
+name. So an excluded column is *guarded*:
+
+* A message, or a table to be copied, must have every excluded column by name.
+* The lake table remembers the number of every excluded column. A number under another name without
+  a rule is an error, also if another column has the old name by now.
+* A dropped number does no harm: PostgreSQL never uses the number again.
+
+No error of this module is answered by a new copy: the copy would bring the values to the lake.
+
+Under REPLICA IDENTITY FULL rows are found by the other columns. Two rows with a difference in an
+excluded column alone are equal in the lake, and either of the two may be changed.
+
+A trace. ``ssn`` is excluded, and remembered as column 2::
+
+    message id, ssn, note         2 is ssn      id and note are taken
+    message id, social, note                    error: there is no column ssn
+    message id, note, ssn         2 is note     error: column 2 was ssn
+    message id, note              2 is dropped  id and note are taken
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from catalog.errcodes import (
+    ColumnsChanged,
+    FeatureNotSupported,
+    InvalidParameterValue,
+    ReplicationError,
+    UndefinedColumn,
+)
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import TableOptions
+from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
+from workers.proto.messages import Relation
+from workers.publisher.remote_table import RemoteTable
+from workers.publisher.table_shape import TableShape
+
+
+class GuardedColumn(ColumnsChanged):
+    """An excluded column may have another name: no copy helps."""
+
+    copies = False
+
+
+def taken_columns(remote: RemoteTable, options: TableOptions) -> RemoteTable:
+    """A published table, without excluded columns."""
+    if not options.excluded:
+        return remote
+    columns = tuple(each for each in remote.columns if each.name not in options.excluded)
+    return replace(remote, columns=columns)
+
+
+def taken_of(relation: Relation, options: TableOptions) -> Relation:
+    """A Relation message, without excluded columns.
+
+    The tuples of the message still have the values of all columns.
+    """
+    if not options.excluded:
+        return relation
+    columns = tuple(each for each in relation.columns if each.name not in options.excluded)
+    return replace(relation, columns=columns)
+
+
+def checked_columns(remote: RemoteTable, options: TableOptions) -> RemoteTable:
+    """``taken_columns`` for a copy; raises 42703 for a missing column, 22023 for a key."""
+    names = [each.name for each in remote.columns]
+    for name in options.excluded:
+        if name not in names:
+            raise unnamed_column(qualified_name(remote.nspname, remote.relname), name, names)
+    for error in key_errors(remote, options):
+        raise error
+    return taken_columns(remote, options)
+
+
+def key_errors(remote: RemoteTable, options: TableOptions) -> Iterator[ReplicationError]:
+    """Excluded columns that find changed rows; a table whose columns are all excluded."""
+    table = qualified_name(remote.nspname, remote.relname)
+    for column in remote.columns:
+        in_key = column.in_key or column.name in remote.key_under_full
+        if in_key and column.name in options.excluded:
+            yield key_excluded(table, column.name)
+    if remote.columns and not taken_columns(remote, options).columns:
+        yield FeatureNotSupported(
+            f'all columns of table "{table}" are excluded',
+            detail="A lake table needs at least one column.",
+            hint="Take the table out of the publication, or a column out of the rules.",
+        )
+
+
+def unnamed_column(table: str, name: str, names: Collection[str]) -> UndefinedColumn:
+    """The error for a rule without a published column, with the nearest name."""
+    nearest = nearest_name(name, names)
+    perhaps = "" if nearest is None else f'Perhaps you meant column "{nearest}". '
+    return UndefinedColumn(
+        f'column "{name}" of the configuration of table "{table}" is not published',
+        hint=f"{perhaps}Name a column as the publisher does, or take the rule out.",
+    )
+
+
+def nearest_name(name: str, names: Collection[str]) -> str | None:
+    """The most similar name."""
+    folded = {each.lower(): each for each in names}
+    found = difflib.get_close_matches(name.lower(), folded, n=1)
+    return folded[found[0]] if found else None
+
+
+def key_excluded(table: str, column: str) -> InvalidParameterValue:
+    """The error for an excluded column of the replica identity."""
+    return InvalidParameterValue(
+        f'column "{column}" of table "{table}" cannot be excluded',
+        detail="Changed rows are found by the column: by the replica identity, or by the primary "
+        "key under REPLICA IDENTITY FULL.",
+        hint="Take the rule out, or give the table another replica identity on the publisher.",
+    )
+
+
+def check_guarded(
+    table: str,
+    names: Collection[str],
+    options: TableOptions,
+    *,
+    before: RememberedColumns | None = None,
+    shape: TableShape | None = None,
+) -> None:
+    """Raise 55000 if an excluded column may have another name.
+
+    ``names`` are the columns of a message, or of a table to be copied. ``before`` is remembered;
+    the publisher's ``shape`` has the present names of the numbers.
+    """
+    if not options.excluded:
+        return
+    same = before is not None and shape is not None and before.relid == shape.relid
+    guarded = before.guarded if before is not None and same else ()
+    dropped = shape.dropped if shape is not None else frozenset()
+    gone = {each.name for each in guarded if each.attnum in dropped}
+    for name in options.excluded:
+        if name not in names and name not in gone:
+            raise _may_be_renamed(table, name, None)
+    numbered = {} if shape is None else {each.attnum: each.name for each in shape.columns}
+    for was in guarded:
+        now = numbered.get(was.attnum, was.name)
+        if now != was.name and now not in options.excluded:
+            raise _may_be_renamed(table, was.name, now)
+
+
+def guarded_columns(
+    shape: TableShape, options: TableOptions, before: RememberedColumns | None = None
+) -> tuple[RememberedColumn, ...]:
+    """The excluded columns to remember; a dropped one stays, without a type."""
+    present = tuple(
+        RememberedColumn(each.attnum, each.name, each.typid, each.typmod, each.type.oid, 0)
+        for each in shape.columns
+        if each.name in options.excluded
+    )
+    names = {each.name for each in present}
+    dropped = tuple(
+        replace(each, typid=0)
+        for each in (() if before is None else before.guarded)
+        if each.attnum in shape.dropped and each.name not in names
+    )
+    return (*present, *dropped)
+
+
+def _may_be_renamed(table: str, name: str, now: str | None) -> GuardedColumn:
+    primary = (
+        f'excluded column "{name}" of table "{table}" is not there any more'
+        if now is None
+        else f'excluded column "{name}" of table "{table}" is column "{now}" now'
+    )
+    return GuardedColumn(
+        primary,
+        detail="Its values would go to the lake under another name.",
+        hint="Name the column in the configuration as the publisher names it now; if it was "
+        "dropped, take the rule out. Then pgsub up FILE copies the table again.",
+    )

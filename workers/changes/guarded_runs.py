@@ -1,0 +1,33 @@
+"""Find the first change of a table in which an excluded column may have another name.
+
+A message has names alone. The apply worker asks the publisher for numbers, too, and then looks
+closer (``workers.apply.follow_schema``). A sync worker compares every message with the columns of
+the copy (``workers.sync.copied_columns``).
+
+A trace: ``ssn`` is excluded. The messages are ``id, ssn`` and ``id, social``::
+
+    id, ssn       the values of id are taken
+    id, social    error, the fault of the first transaction with a change under the message
+"""
+
+from __future__ import annotations
+
+from catalog.namespace import qualified_name
+from catalog.pg_subscription import TableOptions
+from catalog.pg_subscription_rel import SubscriptionRel
+from workers.changes.by_table import Run
+from workers.changes.column_rules import GuardedColumn, check_guarded
+from workers.changes.failed_transaction import failed_at
+
+
+def check_run(rel: SubscriptionRel, run: Run, options: TableOptions) -> None:
+    """``check_guarded`` by name alone, as the fault of the run's first transaction."""
+    relation, changes = run.relation, run.changes
+    if not options.excluded or relation is None or changes is None:
+        return
+    name = qualified_name(rel.nspname, rel.relname)
+    try:
+        check_guarded(name, [each.name for each in relation.columns], options)
+    except GuardedColumn as error:
+        error.tables = (rel,)
+        raise failed_at(relation, changes, 0, error) from None
