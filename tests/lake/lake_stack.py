@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.harness import Pgsub
+from tests.lake.http_proxy import HttpProxy, Tokens
 from tests.lake.rest_catalog import RestCatalog, rest_catalog
 from tests.object_store import REGION, Keys, ObjectStore, object_store
 
@@ -25,18 +26,24 @@ S3_IO: Final = "org.apache.iceberg.aws.s3.S3FileIO"
 
 @dataclass(frozen=True, slots=True)
 class LakeStack:
-    """A running store and catalog. ``keys`` may do everything, ``reader`` may only read."""
+    """A running store and catalog. ``keys`` may do everything, ``reader`` may only read.
+
+    pgsub reaches both through ``store_proxy`` and ``catalog_proxy``. The catalog writes the tables'
+    metadata without a proxy.
+    """
 
     store: ObjectStore
     catalog: RestCatalog
     keys: Keys
     reader: Keys
+    store_proxy: HttpProxy
+    catalog_proxy: HttpProxy
 
     def keys_for(self, keys: Keys | None = None) -> dict[str, str]:
         """Iceberg's keys for the store."""
         key, secret = keys or self.keys
         return {
-            "s3.endpoint": self.store.endpoint,
+            "s3.endpoint": self.store_proxy.endpoint,
             "s3.path-style-access": "true",
             "s3.access-key-id": key,
             "s3.secret-access-key": secret,
@@ -47,7 +54,7 @@ class LakeStack:
         """``lake.catalog`` of a configuration file."""
         return {
             "type": "rest",
-            "uri": self.catalog.uri,
+            "uri": self.catalog_proxy.endpoint,
             "warehouse": self.catalog.warehouse,
             **self.keys_for(keys),
             **more,
@@ -55,9 +62,10 @@ class LakeStack:
 
 
 @contextmanager
-def lake_stack(folder: Path) -> Iterator[LakeStack]:
-    """The store and the catalog."""
-    with object_store(folder, strict=True) as store:
+def lake_stack(folder: Path, tokens: Tokens | None = None) -> Iterator[LakeStack]:
+    """The store and the catalog; with ``tokens`` the catalog asks for one."""
+    with ExitStack() as running:
+        store = running.enter_context(object_store(folder, strict=True))
         keys, catalogs = (store.user(name, ["s3:*"]) for name in ("pgsub", "catalog"))
         reader = store.user("reader", ["s3:GetObject", "s3:ListBucket"])
         store.begin_to_check()
@@ -67,8 +75,10 @@ def lake_stack(folder: Path) -> Iterator[LakeStack]:
             "s3.path-style-access": "true",
         }
         place = f"s3://{store.bucket}/warehouse"
-        with rest_catalog(folder, place, s3, store.environment(*catalogs)) as catalog:
-            yield LakeStack(store, catalog, keys, reader)
+        environment = store.environment(*catalogs)
+        catalog = running.enter_context(rest_catalog(folder, place, s3, environment))
+        proxies = HttpProxy(store.endpoint), HttpProxy(catalog.uri, tokens)
+        yield LakeStack(store, catalog, keys, reader, *map(running.enter_context, proxies))
 
 
 class LakePgsub(Pgsub):

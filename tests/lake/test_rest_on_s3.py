@@ -1,7 +1,8 @@
 """Copy and stream into tables on S3 behind a REST catalog, beside PostgreSQL's own subscriber.
 
-The lake server is the embedded one. Its worker is killed on the way. Spark, pyiceberg and DuckDB
-read the tables; the keys of the store are found nowhere but in the configuration.
+The lake server is the embedded one. Its worker is killed on the way, and while a partitioned table
+changes. Spark and pyiceberg read the tables; the keys of the store are found nowhere but in the
+configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.twin import NativeTwin, native_rows
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
 
-TABLES = ("changed", "refilled", "keyless")
+TABLES = ("changed", "refilled", "keyless", "parted", "parted_keyless")
 ROWS = 20_000
 SCHEMA = (
     "CREATE TABLE changed (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz,"
@@ -31,7 +32,14 @@ SCHEMA = (
     "CREATE TABLE refilled (id int PRIMARY KEY, name text)",
     "CREATE TABLE keyless (a int, b text)",
     "ALTER TABLE keyless REPLICA IDENTITY FULL",
+    "CREATE TABLE parted (id int PRIMARY KEY, name text, at timestamptz, day date)",
+    "CREATE TABLE parted_keyless (a int, b text)",
+    "ALTER TABLE parted_keyless REPLICA IDENTITY FULL",
 )
+LAYOUTS = {
+    "parted": {"partition_by": ["days(at)", "truncate(1, name)"], "sort_by": ["day DESC"]},
+    "parted_keyless": {"partition_by": ["bucket(2, a)"]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +83,13 @@ def _play(flow: Flow) -> None:
         f" FROM generate_series(1, {ROWS}) i",
         "INSERT INTO refilled SELECT i, 'first' FROM generate_series(1, 50) i",
         "INSERT INTO keyless SELECT i, NULL FROM generate_series(1, 30) i",
+        "INSERT INTO parted SELECT i, chr(97 + i % 3) || i, timestamptz '2026-01-01 12:00:00+01'"
+        " + i % 20 * interval '1 day', date '2026-01-01' + i FROM generate_series(1, 2000) i",
+        "INSERT INTO parted VALUES (-1, NULL, NULL, NULL)",
+        "INSERT INTO parted_keyless SELECT i % 5, 'b' || i FROM generate_series(1, 40) i",
         "CREATE PUBLICATION pub_on_s3 FOR TABLES IN SCHEMA on_s3",
     )
-    name = flow.subscribe("sub", ["pub_on_s3"])
+    name = flow.subscribe("sub", ["pub_on_s3"], tables=LAYOUTS)
     flow.checkpoint("copied", *TABLES)
     flow.pub.run(
         f"INSERT INTO changed (id, name) SELECT {ROWS} + i, 'new' FROM generate_series(1, 3000) i",
@@ -85,7 +97,11 @@ def _play(flow: Flow) -> None:
         "UPDATE changed SET name = upper(name) WHERE id % 10 = 0",
         "DELETE FROM changed WHERE id % 10 = 1",
     )
+    for turn in range(5):
+        _move_rows(flow, turn)
     flow.pgsub.kill_worker(name)
+    for turn in range(5, 10):
+        _move_rows(flow, turn)
     flow.pub.run(
         "UPDATE changed SET id = id + 2000000 WHERE id % 10 = 2",
         "UPDATE keyless SET b = 'moved' WHERE a % 2 = 0",
@@ -95,6 +111,22 @@ def _play(flow: Flow) -> None:
         "BEGIN; TRUNCATE refilled; INSERT INTO refilled VALUES (1, 'second'), (60, NULL); COMMIT"
     )
     flow.checkpoint("changed", *TABLES)
+
+
+def _move_rows(flow: Flow, turn: int) -> None:
+    """New rows and rows that go to other partitions, in one transaction; then a few deletes."""
+    first, at = 5000 + 100 * turn, f"2026-02-{turn + 1:02} 08:00+01"
+    flow.pub.execute(
+        f"BEGIN; INSERT INTO parted SELECT i, 'd' || i, timestamptz '{at}', NULL"
+        f" FROM generate_series({first}, {first + 30}) i;"
+        f" UPDATE parted SET at = at + interval '1 day', name = 'c' || name WHERE id % 17 = {turn};"
+        f" UPDATE parted SET id = id + 100000 WHERE id % 41 = {turn} AND id < 5000; COMMIT"
+    )
+    flow.pub.run(
+        f"UPDATE parted_keyless SET a = a + 1 WHERE ctid IN (SELECT ctid FROM parted_keyless"
+        f" WHERE a = {turn % 5} LIMIT 2)",
+        f"DELETE FROM parted WHERE id % 29 = {turn}",
+    )
 
 
 @pytest.mark.parametrize("label", ["copied", "changed"])
@@ -109,6 +141,18 @@ def test_pyiceberg_sees_the_rows_of_the_native_subscriber(
 def test_spark_sees_the_rows_of_the_native_subscriber(flow: Flow, table: str) -> None:
     found: pa.Table = by_spark(flow.pgsub, flow.name, table)
     assert python_rows(found) == native_rows(flow.sub, table)
+
+
+def test_every_row_is_in_its_partition(flow: Flow) -> None:
+    """Also one that an UPDATE moved, and one without values."""
+    (row,) = flow.lake(
+        "SELECT count(*) AS rows, count(DISTINCT _partition) AS partitions, count(CASE WHEN NOT"
+        " (_partition.at_day <=> CAST(at AS date) AND _partition.name_trunc <=> left(name, 1))"
+        " THEN 1 END) AS elsewhere FROM {t}.parted"
+    )
+    assert row["elsewhere"] == 0
+    assert row["rows"] == len(native_rows(flow.sub, "parted"))
+    assert row["partitions"] > 60
 
 
 def test_the_tables_lie_in_the_store(flow: Flow, stack: LakeStack) -> None:
