@@ -40,6 +40,8 @@ LAKE_ERRORS_SECONDS: Final = 300.0
 store that is away for minutes comes back, and a new server would not help."""
 LAKE_ERRORS_POLL_SECONDS: Final = 10.0
 """Time between two looks of the launcher at the errors of the workers."""
+CATALOG_PROBE_SECONDS: Final = 86_400.0
+"""Time between two probes of the lake's catalog: an upgrade that loses rows is found in a day."""
 SLOT_WAIT_SECONDS: Final = 0.5
 """Time for a scrape to wait for the publishers: a monitor gives up after ten seconds."""
 SLOT_ASK_SECONDS: Final = 10.0

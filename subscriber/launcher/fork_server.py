@@ -62,6 +62,9 @@ STATUS: Final = "status"
 WATCH: Final = "watch"
 """Instead of a worker's kind: the forked process asks the lake server whether it lives."""
 
+PROBE: Final = "probe"
+"""Instead of a worker's kind: the forked process probes the lake's catalog and ends."""
+
 _PR_SET_NAME: Final = 15
 
 
@@ -326,6 +329,11 @@ def _main(argv: list[str]) -> int:
 
         die_with_parent()
         return watch_lake(argv[1:])
+    if argv[0] == PROBE:
+        from subscriber.launcher.daily_probe import main as probe_catalog
+
+        die_with_parent()
+        return probe_catalog(argv[1:])
     from workers.main import main
 
     return main(argv)

@@ -25,6 +25,7 @@ from config.limits import PREDECESSOR_EXIT_SECONDS, WORKER_ATTACH_SECONDS
 from config.listen import parse_listen_address
 from config.load import Config
 from subscriber.launcher.configuration import ApplyFile, SettingsInForce
+from subscriber.launcher.daily_probe import DailyProbe
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
 from subscriber.launcher.fork_server import begin_loading
 from subscriber.launcher.lake_process import EmbeddedLake, LakeChild, LakeStarter
@@ -35,7 +36,7 @@ from subscriber.launcher.service_manager import ServiceManager
 from subscriber.launcher.socket_server import LocalServer
 from subscriber.launcher.wake_up import WakeUp
 from subscriber.launcher.worker_processes import WorkerArgv, WorkerProcesses
-from subscriber.status.lake_tables import StatusTables, changed_views
+from subscriber.status.lake_tables import ForkedProcess, StatusTables, changed_views
 from workers.process import log as server_log
 from workers.process.launcher_socket import (
     LockInfo,
@@ -87,6 +88,7 @@ class Launcher:
         lock_wait: float = PREDECESSOR_EXIT_SECONDS,
         attach_timeout: float = WORKER_ATTACH_SECONDS,
         lake_watch: Callable[[list[str]], WatchingProcess] | None = None,
+        catalog_probe: Callable[[list[str]], ForkedProcess] | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self._start_time = time.time_ns() // 1000
@@ -99,6 +101,7 @@ class Launcher:
         self._lock_wait = lock_wait
         self._attach_timeout = attach_timeout
         self._watching = lake_watch
+        self._probing = catalog_probe
 
     def run(self) -> int:
         """Take the lock, run, end every process; the exit status."""
@@ -140,7 +143,11 @@ class Launcher:
             self._workers.fork_status_writer,
             time.monotonic(),
         )
-        self._lake = self._open_lake(lock, configuration.at_start)
+        at_start = configuration.at_start
+        probe = self._workers.fork_catalog_probe if self._argv is None else self._probing
+        configured = at_start.lake.catalog or at_start.spark.remote
+        self._daily_probe = DailyProbe(probe if configured else None, time.monotonic())
+        self._lake = self._open_lake(lock, at_start)
         self._lake_watch = LakeWatch(
             self._workers.fork_lake_watch if self._argv is None else self._watching
         )
@@ -152,6 +159,7 @@ class Launcher:
             self._status_tables,
             self._wake_up,
             self._lake_watch,
+            self._daily_probe,
             service_manager=self._service_manager,
             start_time=self._start_time,
             apply_file=self._apply_file and partial(self._apply, self._apply_file, lock),
@@ -212,6 +220,7 @@ class Launcher:
         if self._listener is not None:
             self._listener.stop()
         self._lake_watch.stop()
+        self._daily_probe.stop()
         self._loop.requests.settle()
         self._lake.stop()
         self._server.close()

@@ -17,6 +17,7 @@ One turn:
    the workers start again.
 4. The catalog is read if a look is due (``subscription_workers``).
 5. Status tables are compared, the service manager is told, and requests that waited are answered.
+   Once a day the lake's catalog is probed (``daily_probe``).
 
 The turn ends in a wait: for the local socket, for signals, and for the next deadline. No step
 before the wait blocks.
@@ -35,6 +36,7 @@ from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
 from config.limits import CATALOG_POLL_SECONDS
 from subscriber.launcher.configuration import ConfigurationFile, SettingsInForce
+from subscriber.launcher.daily_probe import DailyProbe
 from subscriber.launcher.lake_budget import Health, Urgency, excess_of
 from subscriber.launcher.lake_errors import LakeErrors
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
@@ -64,6 +66,7 @@ class LauncherLoop:
         status_tables: StatusTables,
         wake_up: WakeUp,
         lake_watch: LakeWatch,
+        daily_probe: DailyProbe,
         *,
         service_manager: ServiceManager,
         start_time: int,
@@ -82,6 +85,7 @@ class LauncherLoop:
         self._wake_up = wake_up
         self._service_manager = service_manager
         self._lake_watch = lake_watch
+        self._daily_probe = daily_probe
         self._on_running = on_running
         self._file = apply_file and ConfigurationFile(apply_file, wake_up.post, self._applied)
         self._subscriptions = SubscriptionWorkers(
@@ -108,6 +112,8 @@ class LauncherLoop:
             if self.phase == "running":
                 interval = self._configuration.settings.status_tables_interval
                 self._status_tables.poll(time.monotonic(), interval, self._lake.url)
+                if self._daily_probe.poll(time.monotonic(), self._lake.url):
+                    self._end(1)  # the process has logged the error
             self._service_manager.turn(time.monotonic(), self.phase, self._service_state)
             self.requests.settle()
             for key, mask in selector.select(self._pause_seconds()):
@@ -124,6 +130,7 @@ class LauncherLoop:
         if self.phase == "running":
             interval = self._configuration.settings.status_tables_interval
             due.append(self._status_tables.next_deadline(interval))
+            due.append(self._daily_probe.next_deadline())
         times = [moment for moment in due if moment is not None]
         return max(min(times, default=now + CATALOG_POLL_SECONDS) - now, 0.0)
 
@@ -159,7 +166,10 @@ class LauncherLoop:
 
     def _fail(self, error: ReplicationError) -> None:
         server_log.report(error)
-        self.status = 1
+        self._end(1)
+
+    def _end(self, status: int) -> None:
+        self.status = status
         self.begin_stop()
 
     # -- for requests --------------------------------------------------------------------------

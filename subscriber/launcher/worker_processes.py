@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from catalog.errcodes import InternalError
 from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
-from subscriber.launcher.fork_server import STATUS, WATCH, ForkedWorker
+from subscriber.launcher.fork_server import PROBE, STATUS, WATCH, ForkedWorker
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.work_totals import WorkTotals
 from workers.process.log import CONSOLE_ENV
@@ -166,6 +166,10 @@ class WorkerProcesses:
     def fork_lake_watch(self, words: Sequence[str]) -> ForkedWorker:
         """Start a process without a slot to watch the lake server; the caller ends the process."""
         return self._fork([WATCH, str(self._data_dir), *words])
+
+    def fork_catalog_probe(self, words: Sequence[str]) -> ForkedWorker:
+        """Start a process without a slot to probe the catalog; the caller watches the process."""
+        return self._fork([PROBE, str(self._data_dir), *words])
 
     def _fork(self, words: Sequence[str]) -> ForkedWorker:
         return ForkedWorker(

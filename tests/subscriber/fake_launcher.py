@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +14,14 @@ from catalog.errcodes import ConnectionFailure, ObjectNotInPrerequisiteState, Re
 from config.guc import Settings
 from config.lake import LakeConfig, SparkConfig
 from config.load import Config
-from subscriber.launcher import lake_errors, lake_process
+from subscriber.launcher import daily_probe, lake_errors, lake_process
 from subscriber.launcher.launcher import Launcher
 from workers.parent_death import die_with_parent, dying_with_parent
 from workers.process.worker_slots import LogicalRepWorker
 
 IDLE = "import signal; signal.pause()"
 COUNT = "lake_starts"
+PROBES = "probes"
 
 
 @dataclass
@@ -78,6 +79,13 @@ def watch(_words: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(dying_with_parent([sys.executable, "-c", IDLE]))
 
 
+def probe(data_dir: Path, status: int) -> Callable[[list[str]], subprocess.Popen[bytes]]:
+    """Processes that end as a probe of the catalog would, and are counted in a file."""
+    count = f"open({str(data_dir / PROBES)!r}, 'a').write('.')"
+    words = [sys.executable, "-c", f"{count}; raise SystemExit({status})"]
+    return lambda _words: subprocess.Popen(dying_with_parent(words))
+
+
 def main() -> int:
     options = json.loads(sys.argv[1])
     data_dir = Path(options["data_dir"])
@@ -94,16 +102,20 @@ def main() -> int:
     vars(lake_process)["LAKE_REPLACE_FIRST_SECONDS"] = options.get("lake_replace_first", 60)
     vars(lake_errors).update(options.get("lake_errors", {}))
     settings = Settings.model_validate(options.get("settings", {}))
+    probed = options.get("probed")
+    catalog = {} if probed is None else {"type": "rest", "uri": "http://nowhere"}
+    vars(daily_probe)["CATALOG_PROBE_SECONDS"] = 0.2
     spark = SparkConfig(remote=options.get("remote"), staging=options.get("staging"))
     launcher = Launcher(
         data_dir,
-        config=Config([], LakeConfig(), spark, settings),
+        config=Config([], LakeConfig(catalog=catalog), spark, settings),
         apply_file=apply_file,
         lake_starter=FakeStarter(data_dir, bool(options.get("no_java")), real_workers),
         argv=None if real_workers else fake_argv,
         attach_timeout=options.get("attach_timeout", 60),
         lock_wait=options.get("lock_wait", 30),
         lake_watch=watch if options.get("lake_watch") else None,
+        catalog_probe=None if probed is None else probe(data_dir, probed),
     )
     try:
         return launcher.run()

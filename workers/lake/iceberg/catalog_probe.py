@@ -53,24 +53,34 @@ COMPARE_AND_SET: Final = "the refusal of a commit that is based on a stale state
 FAST_FORWARD: Final = "the move of main to a branch"
 
 
-def probe_catalog(url: str) -> None:
-    """Probe the catalog of the lake server at ``url``; 0A000 if the catalog breaks a promise."""
+def new_name() -> str:
+    """A name for a scratch table that no probe has had."""
+    return f"pgsub_probe_{uuid.uuid4().hex[:12]}"
+
+
+def probe_catalog(url: str, name: str | None = None, left: str | None = None) -> None:
+    """Probe the catalog of the lake server at ``url``; 0A000 if the catalog breaks a promise.
+
+    ``name`` is the scratch table's; ``left`` is the table of a probe that died, and is dropped.
+    """
     gateway, close = choose_gateway(url)
     sessions = Sessions(url, "pgsub", lambda _user, _session: None, close_catalogs=close)
     tables, _ = choose_table_api(gateway, sessions)
     try:
-        probe(tables, tables if isinstance(tables, GatewayTableApi) else None)
+        if left is not None:
+            tables.drop_table(LakeIdent(SCHEMA, left))
+        probe(tables, tables if isinstance(tables, GatewayTableApi) else None, name)
     finally:
         sessions.close()
         tables.close()
 
 
-def probe(tables: TableApi, late: LateCommits | None) -> None:
+def probe(tables: TableApi, late: LateCommits | None, name: str | None = None) -> None:
     """Probe the catalog of ``tables``. ``late`` commits on a stale state, where that is possible.
 
     Raises 0A000 if the catalog breaks a promise, and what the catalog or the store raises.
     """
-    ident = LakeIdent(SCHEMA, f"pgsub_probe_{uuid.uuid4().hex[:12]}")
+    ident = LakeIdent(SCHEMA, name or new_name())
     try:
         _probe(tables, late, ident)
     finally:
