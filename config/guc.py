@@ -208,7 +208,7 @@ class Settings(BaseModel):
     on_added_default: Literal["fill", "null"] = Field(
         "fill",
         description="a column is added with a default: rows from before get the value that the "
-        "publisher shows, by a new copy of the table, or stay NULL",
+        "publisher stored, or stay NULL",
     )
     on_rename: Literal["follow", "keep", "suspend"] = Field(
         "follow",
@@ -218,7 +218,8 @@ class Settings(BaseModel):
     auto_recopy_max_bytes: Memory = Field(
         10 * 2**30,
         description="a table up to this size on the publisher is copied again by itself if a "
-        "change of it cannot be followed; a larger one is suspended",
+        "change of it cannot be followed, and written again for an added default; a larger one is "
+        "suspended",
     )
     batch_delay: Milliseconds = Field(
         1.0,

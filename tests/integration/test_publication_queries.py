@@ -434,6 +434,7 @@ def test_the_shape_of_a_table(undone: WalReceiverConn) -> None:
         "d": True,
         "e": False,
     }
+    assert (constant.columns[2].stored, constant.columns[2].stored_in) == ("5", frozenset({relid}))
     assert constant.files == before.files
     undone.exec("ALTER TABLE public.filtered ADD COLUMN f float DEFAULT random()")
     undone.exec("ALTER TABLE public.filtered ALTER f DROP DEFAULT")
@@ -451,6 +452,7 @@ def test_the_shape_of_a_partitioned_table(undone: WalReceiverConn) -> None:
     assert shape is not None
     assert len(shape.files) == 2
     assert [c.has_missing for c in shape.columns] == [False, False, True]
+    assert (shape.columns[2].stored, shape.columns[2].stored_in) == ("5", frozenset(shape.files))
 
 
 def test_the_shape_of_a_table_with_generated_columns(conn: WalReceiverConn) -> None:

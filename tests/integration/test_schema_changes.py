@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ TABLE = """
 CREATE TABLE {name} (id int PRIMARY KEY, name varchar(10), n int, amount numeric(6, 2), f real,
                      big text, gone int)
 """
-PLAIN, DROPS = "plain", "drops"
+PLAIN, DROPS, GIVEN = "plain", "drops", "given"
 COPIED = {
     "filled": ["id", "at", "extra"],
     "swapped": ["id", "v"],
@@ -42,6 +43,9 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "CREATE TABLE filled (id int PRIMARY KEY)",
         "CREATE TABLE swapped (id int PRIMARY KEY, v text)",
         "CREATE TABLE retyped (id int PRIMARY KEY, v int, w int, z int)",
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE DOMAIN price AS numeric(8, 2)",
+        "CREATE TABLE given (id int PRIMARY KEY, name text, n int, big text)",
         "CREATE TYPE stage AS ENUM ('new', 'done')",
         "CREATE TYPE spot AS (x int, y int)",
         "CREATE TABLE labelled (id int PRIMARY KEY, s stage, at spot)",
@@ -58,6 +62,8 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
         "INSERT INTO readded SELECT i, i FROM generate_series(1, 10) i",
         "INSERT INTO computed SELECT i, i FROM generate_series(1, 10) i",
         "ALTER TABLE plain ALTER big SET STORAGE EXTERNAL",
+        "ALTER TABLE given ALTER big SET STORAGE EXTERNAL",
+        _insert(GIVEN, 0, GIVEN_VALUES),
         "CREATE PUBLICATION pub FOR ALL TABLES",
     )
     flow.subscribe(
@@ -67,13 +73,32 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     )
     flow.checkpoint("copy", PLAIN, DROPS)
     _all_that_is_followed(flow)
+    _defaults(flow)
     flow.checkpoint("end", PLAIN, DROPS, columns={PLAIN: PLAIN_COLUMNS, DROPS: DROPS_COLUMNS})
+    flow.checkpoint("defaults", GIVEN, columns={GIVEN: GIVEN_COLUMNS})
     _copied_again(flow)
     return flow
 
 
 PLAIN_COLUMNS = ["id", "title", "n", "amount", "f", "big", "extra", "gone"]
 DROPS_COLUMNS = ["id", "name", "n", "amount", "f", "big"]
+DEFAULTS = {
+    "t": """text DEFAULT E'a "b", {c} \\\\ \\n'""",
+    "m": "mood DEFAULT 'ok'",
+    "p": "price DEFAULT 1.5",
+    "j": """jsonb DEFAULT '{"a": [1, "x"]}'""",
+    "ints": "int[] DEFAULT '{1,NULL,3}'",
+    "words": """text[] DEFAULT '{"a b",c}'""",
+    "ok": "boolean DEFAULT true NOT NULL",
+    "bytes": "bytea DEFAULT '\\x00ff'",
+    "f": "real DEFAULT 0.1",
+    "span": "interval DEFAULT '1 day 02:00'",
+    "cut": "char(5) DEFAULT 'ab'",
+    "day": "date DEFAULT '1999-12-31'",
+}
+"""The columns that table ``given`` gets, each with a default that PostgreSQL stores."""
+GIVEN_COLUMNS = ["id", "name", "n", "big", *DEFAULTS]
+GIVEN_VALUES = {"id": "i", "name": "'r' || i", "n": "i", "big": "repeat(md5(i::text), 200)"}
 
 
 def _rows(name: str, first: int) -> str:
@@ -138,6 +163,19 @@ def _all_that_is_followed(flow: Flow) -> None:
     _change(flow, DROPS, 100, _insert(DROPS, 100, {"id": "i", "name": "'d'", "n": "i"}))
 
 
+def _defaults(flow: Flow) -> None:
+    """Columns with a default, among changes of rows; another default of a column comes later.
+
+    A row of the publisher may have NULL in such a column.
+    """
+    _change(flow, GIVEN, 100, _insert(GIVEN, 100, GIVEN_VALUES))
+    listed = ", ".join(f"ADD COLUMN {name} {type}" for name, type in DEFAULTS.items())
+    _alter(flow, f"ALTER TABLE given {listed}")
+    flow.both("ALTER TABLE given ALTER t SET DEFAULT 'later'")
+    _change(flow, GIVEN, 200, _insert(GIVEN, 200, GIVEN_VALUES))
+    _change(flow, GIVEN, 300, _insert(GIVEN, 300, {**GIVEN_VALUES, "t": "NULL", "m": "'sad'"}))
+
+
 def _copied_again(flow: Flow) -> None:
     """Changes whose values no event tells; further changes are queued behind each.
 
@@ -176,15 +214,18 @@ def _copied_again(flow: Flow) -> None:
         "UPDATE filled SET extra = id WHERE id = 3",
         "DELETE FROM swapped WHERE id = 8",
         "UPDATE retyped SET v = 'later', y = 2 WHERE id = 4",
+        "ALTER TABLE given ADD COLUMN since timestamptz DEFAULT now()",
+        "INSERT INTO given (id) VALUES (1000)",
     )
     flow.pgsub.wait(flow.subscriptions[0])
     flow.facts["published"] = {
         name: flow.pub.execute(f"SELECT {', '.join(columns)} FROM {name} ORDER BY id")
-        for name, columns in COPIED.items()
+        for name, columns in {**COPIED, GIVEN: ["id", "since"]}.items()
     }
     flow.facts["copied"] = {
         name: sorted(flow.pgsub.rows(flow.name, name, columns)) for name, columns in COPIED.items()
     }
+    flow.facts["since"] = flow.lake("SELECT id, since FROM {t}.given ORDER BY id")
 
 
 def _done(flow: Flow) -> dict[str, dict[str, object]]:
@@ -199,6 +240,31 @@ def _done(flow: Flow) -> dict[str, dict[str, object]]:
 def test_rows_are_the_twin_s_after_every_change(flow: Flow) -> None:
     assert len(flow.same("copy", PLAIN)) == 10
     assert len(flow.same("end", PLAIN)) == 10 + 9 * 2 * 9
+
+
+def test_rows_from_before_a_default_have_it_without_a_copy(flow: Flow) -> None:
+    assert len(flow.same("defaults", GIVEN)) == 10 + 3 * 9
+    assert GIVEN not in _done(flow)
+    (change,) = [
+        row
+        for row in flow.pgsub.status("schema_changes")
+        if '"since" added' in str(row["description"])
+    ]
+    assert "its stored default filled in" in str(change["description"])
+
+
+def test_now_is_the_moment_of_the_change_in_every_row(flow: Flow) -> None:
+    published = dict(flow.facts["published"][GIVEN])
+    found = {row["id"]: row["since"] for row in flow.facts["since"]}
+    assert len(set(published.values())) == 2
+    assert {id: _moment(text) for id, text in published.items()} == {
+        id: _moment(text) for id, text in found.items()
+    }
+
+
+def _moment(value: object) -> datetime:
+    found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def test_a_dropped_column_is_kept_or_dropped(flow: Flow) -> None:

@@ -14,6 +14,10 @@ fault, and the table is copied again (``workers.apply.copy_again``). A table tha
 without a user's word is an error: the subscription stops, or the table is suspended, as for any
 error of the table.
 
+A column that was added with a stored default is there with the default in the rows from before:
+the third step fills the column on a branch first (``workers.tables.fill_columns``). A table larger
+than ``auto_recopy_max_bytes`` is not filled without a user's word, as it is not copied.
+
 A trace, with a worker that is killed behind each line::
 
     remembered id, name; message id, title      transactions before it are published
@@ -52,13 +56,14 @@ from config.guc import Settings
 from workers.apply.copy_again import CopyAgain, may_copy, other_table
 from workers.apply.cut_batch import CutBefore
 from workers.changes.by_table import Run
+from workers.changes.cannot_follow import CannotFollow
 from workers.changes.column_checks import check_names
 from workers.changes.column_rules import GuardedColumn, check_guarded, taken_of
 from workers.changes.failed_transaction import failed_at
 from workers.changes.guarded_runs import check_run
 from workers.changes.relation_map import RelName
 from workers.changes.remembered_columns import RememberedColumns, forgotten, remembered_in
-from workers.changes.schema_change import CannotFollow, Decision, decide, first_look
+from workers.changes.schema_change import Decision, decide, first_look
 from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
 from workers.lake.table import LakeColumn, LakeTable
 from workers.process import failpoints
@@ -120,6 +125,7 @@ class SchemaFollower:
     def begin_part(self) -> None:
         """Begin with a part of a batch, for the first time or once more."""
         self._seen.clear()
+        self.writer.begin_part()
 
     def follow(
         self,
@@ -136,6 +142,7 @@ class SchemaFollower:
         error then.
         """
         changes_columns = self.writer.changes_columns
+        in_slices = frozenset(self._seen)
         for target, own in runs.items():
             rel = rels[target]
             options = sub.table_options(rel.nspname, rel.relname)
@@ -148,7 +155,8 @@ class SchemaFollower:
                     continue
                 if not self._is_settled(rel, mode, run.relation):
                     if mode == FOLLOW:
-                        self._settle(sub, rel, options, run, part)
+                        sliced = rel.srrelid in in_slices
+                        self._settle(sub, rel, options, run, part, sliced=sliced)
                     elif not self._takes_by_name(sub, rel, options, run):
                         continue
                     self._settled[rel.srrelid] = rel.epoch, mode, run.relation
@@ -219,8 +227,13 @@ class SchemaFollower:
         options: TableOptions,
         run: Run,
         part: Batch,
+        *,
+        sliced: bool,
     ) -> None:
-        """Bring a lake table in line with the message of a run."""
+        """Bring a lake table in line with the message of a run.
+
+        ``sliced``: the branch has rows of the transaction already, from a slice before.
+        """
         relation, changes = run.relation, run.changes
         if relation is None or changes is None:
             return
@@ -243,7 +256,9 @@ class SchemaFollower:
         try:
             decision = self._decide(rel, before, relation, table.lake, options)
             if rel.srrelid in self._seen:
-                _check_commutes(decision)
+                _check_commutes(decision, sliced=sliced)
+            if decision.fills:
+                self._check_size(relation.relid, decision)
             _check_new_names(rel, table.lake, decision)
         except CannotFollow as reason:
             raise failed_at(relation, changes, 0, _error(sub, rel, reason)) from None
@@ -284,6 +299,12 @@ class SchemaFollower:
         nulls = (options.on_added_default or self.settings().on_added_default) == "null"
         return decide(before, shape, relation, lake.columns, options, drops=drops, nulls=nulls)
 
+    def _check_size(self, relid: int, decision: Decision) -> None:
+        """To write all rows again takes about as long as to copy the table."""
+        if self.copies.size(relid) > self.settings().auto_recopy_max_bytes:
+            listed = ", ".join(f'"{name}"' for name in decision.fills)
+            raise CannotFollow(f"Lake column {listed} has to be filled in all rows.")
+
     def _carry_out(
         self, rel: SubscriptionRel, table: OpenTable, decision: Decision, lsn: LSN
     ) -> None:
@@ -296,7 +317,10 @@ class SchemaFollower:
             return text
 
         failpoints.reach(failpoints.BEFORE_SCHEMA_CHANGE)
-        durable = self.writer.change_columns(rel, decision.changes, remember)
+        if decision.fills:
+            durable = self.writer.fill_columns(rel, decision.changes, decision.fills, remember)
+        else:
+            durable = self.writer.change_columns(rel, decision.changes, remember)
         failpoints.reach(failpoints.SCHEMA_CHANGED)
         with self.store.transaction():
             store_durable(self.store, durable)
@@ -332,13 +356,15 @@ def _warn_of_old_rows(
     )
 
 
-def _check_commutes(decision: Decision) -> None:
+def _check_commutes(decision: Decision, *, sliced: bool) -> None:
     """Changes in the middle of a transaction: only new columns can be there before its first row.
 
-    The rows from before the change are in the same part, and are written with the new columns.
+    The rows from before the change are in the same part, and are written with the new columns, or
+    are on the branch already.
     """
     changes: Sequence[ColumnChange] = decision.changes
-    if not all(isinstance(change, AddColumn) for change in changes):
+    too_late = sliced and decision.fills
+    if too_late or not all(isinstance(change, AddColumn) for change in changes):
         raise CannotFollow("The transaction has changed rows of the table before and after it.")
 
 

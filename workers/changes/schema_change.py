@@ -20,6 +20,8 @@ the beginning of the shape, or where two histories could have led to it:
   and added again since.
 * Old rows of an added column are known only while no row was rewritten: VACUUM FULL, TRUNCATE and a
   volatile default all give a table a new file.
+* Old rows of a column with a default have one value. The publisher stores the value until the table
+  is rewritten, and rewrites the table at once for a volatile default.
 * Under a column list a column may be there, with values, long before it is published.
 
 A trace. Remembered is ``1 id, 2 name``, and the message is ``id, title, age``::
@@ -36,12 +38,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription import TableOptions
+from workers.changes.cannot_follow import KEEP, MAKE_ANEW, CannotFollow
 from workers.changes.column_rules import guarded_columns, taken_of
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
+from workers.changes.stored_default import NotStored, stored_default
 from workers.lake.column_changes import (
     AddColumn,
     ColumnChange,
@@ -62,46 +66,22 @@ _TEXTS: Final = frozenset({25, 1043})
 """text and varchar: PostgreSQL changes one to the other without a look at the values."""
 
 _GENERATED: Final = "The configuration of the table has generated columns."
-_KEEP: Final = (
-    "Say on_dropped_column: keep for the table: the lake column stays, and new rows have NULL. Or "
-    "drop the lake table and correct partition_by and sort_by"
-)
-_MAKE_ANEW: Final = "Drop the lake table, and correct partition_by and sort_by if need be"
 _PROMOTED: Final = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
 """int2 → int4, int2 → int8, int4 → int8, float4 → float8: rewritten, with equal values."""
-
-
-class CannotFollow(Exception):  # noqa: N818 - the caller turns the reason into an error
-    """The change, or its meaning for the rows in the lake, is not certain; the reason says why.
-
-    A new copy of the table helps, unless it is not ``copies``: then the configuration, a column
-    that only the lake has, or the lake table's layout is in the way. ``remedy`` then says what to
-    do first.
-    """
-
-    def __init__(self, reason: str, *, copies: bool = True, remedy: str | None = None) -> None:
-        super().__init__(reason)
-        self.copies = copies
-        self.remedy = remedy
-
-    def hint(self, recopy: str) -> str:
-        """The hint for a person; ``recopy`` is the command that copies the table again."""
-        if self.remedy is not None:
-            return f"{self.remedy}: {recopy} makes it anew."
-        once = "." if self.copies else ", once the reason is gone."
-        return f"{recopy} copies the table again with its present columns{once}"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What brings a lake table in line with a message.
 
-    ``changes`` are made in one step. ``sentences`` say what happened on the publisher, and
-    ``kinds`` count what happened. ``doubts`` say why a column that the lake table had before may
-    have other values in the rows that are there.
+    ``changes`` are made in one step. ``fills`` has values of added columns for older rows, by the
+    names of the columns. ``sentences`` say what happened on the publisher, and ``kinds`` count what
+    happened. ``doubts`` say why a column that the lake table had before may have other values in
+    the rows that are there.
     """
 
     changes: tuple[ColumnChange, ...]
+    fills: Mapping[str, pa.Scalar[Any]]
     sentences: tuple[str, ...]
     doubts: tuple[str, ...]
     kinds: Mapping[ColumnChangeKind, int]
@@ -213,6 +193,12 @@ def _remember(column: ShapeColumn, field_id: int) -> RememberedColumn:
     return RememberedColumn(column.attnum, column.name, column.typid, column.typmod, type, field_id)
 
 
+def _with_a_value(column: ShapeColumn) -> CannotFollow:
+    return CannotFollow(
+        f'Column "{column.name}" was added with a value for the rows that are there.'
+    )
+
+
 class _Change:
     """The changes of one table, collected column by column."""
 
@@ -231,6 +217,7 @@ class _Change:
         self._drops = drops
         self._nulls = nulls
         self._changes: list[ColumnChange] = []
+        self._fills: dict[str, pa.Scalar[Any]] = {}
         self._sentences: list[str] = []
         self._doubts: list[str] = []
         self._kinds: Counter[ColumnChangeKind] = Counter()
@@ -294,19 +281,42 @@ class _Change:
                 raise CannotFollow(
                     f'The lake table has a column "{name}" of another type.', copies=False
                 )
-            try:
-                self._check_old_rows(column)
-            except CannotFollow as reason:
-                self._doubts.append(f"{reason}")
-        else:
+            self._doubt(column)
+            self._happened(ColumnChangeKind.ADD, f'column "{column.name}" added')
+            return
+        self._check_old_rows(column)
+        value = self._stored_default(column, type)
+        self._make_room(name)
+        self._check_no_partition(name)
+        self._changes.append(AddColumn(name, type))
+        sentence = f'column "{column.name}" added'
+        if value is not None:
+            self._fills[name] = value
+            sentence += "; its stored default filled in the rows from before"
+        self._happened(ColumnChangeKind.ADD, sentence)
+
+    def _doubt(self, column: ShapeColumn) -> None:
+        """Note why a user's column may have other values than the publisher's."""
+        try:
             self._check_old_rows(column)
-            self._make_room(name)
-            self._check_no_partition(name)
-            self._changes.append(AddColumn(name, type))
-        self._happened(ColumnChangeKind.ADD, f'column "{column.name}" added')
+            if column.has_missing and not self._nulls:
+                raise _with_a_value(column)
+        except CannotFollow as reason:
+            self._doubts.append(f"{reason}")
+
+    def _stored_default(self, column: ShapeColumn, type: pa.DataType) -> pa.Scalar[Any] | None:
+        """The value of a new column in older rows; None for NULL."""
+        if not column.has_missing or self._nulls:
+            return None
+        files = self._before.files.keys() & self._shape.files.keys()
+        as_null = self._options.on_unrepresentable == "null"
+        try:
+            return stored_default(column, files, type, as_null=as_null)
+        except NotStored:
+            raise _with_a_value(column) from None
 
     def _check_old_rows(self, column: ShapeColumn) -> None:
-        """Is a new column certainly NULL in the rows that are there?"""
+        """Has a new column a single value in all older rows, stored or NULL?"""
         listed = "*" in self._shape.lists or self._shape.lists != self._before.lists
         if column.attnum <= self._before.natts or listed:
             raise CannotFollow(
@@ -318,10 +328,8 @@ class _Change:
                 f'Column "{column.name}" was added, and the table was rewritten: the values in the '
                 "rows that are there are not known."
             )
-        if column.computed or (column.has_missing and not self._nulls):
-            raise CannotFollow(
-                f'Column "{column.name}" was added with a value for the rows that are there.'
-            )
+        if column.computed:
+            raise _with_a_value(column)
 
     def decision(self, found: Sequence[ShapeColumn], natts: int) -> Decision:
         """The whole."""
@@ -335,6 +343,7 @@ class _Change:
         )
         return Decision(
             tuple(self._changes),
+            self._fills,
             tuple(self._sentences),
             tuple(self._doubts),
             dict(self._kinds),
@@ -366,7 +375,7 @@ class _Change:
                 f'Column "{column.name}" was dropped, and the partitions or the order of the lake '
                 "table are made from it.",
                 copies=False,
-                remedy=_KEEP,
+                remedy=KEEP,
             )
 
     def _check_no_partition(self, name: str, for_column: int = 0) -> None:
@@ -421,7 +430,7 @@ class _Change:
                 "there are not known."
                 + (" The partitions or the order of the lake table are made from it." * stays),
                 copies=not (stays or (replaces and computed)),
-                remedy=_MAKE_ANEW if stays else None,
+                remedy=MAKE_ANEW if stays else None,
             )
         if found != wanted:
             if self._options.generated:
@@ -432,7 +441,7 @@ class _Change:
                     f'The lake column of column "{now.name}" cannot hold the values of the new '
                     "type." + (" The partitions or the order are made from it." * stays),
                     copies=not stays,
-                    remedy=_MAKE_ANEW if stays else None,
+                    remedy=MAKE_ANEW if stays else None,
                 )
             self._changes.append(WidenColumn(was.field_id, wanted))
         self._happened(ColumnChangeKind.RETYPE, f'type of column "{now.name}" changed')

@@ -46,7 +46,7 @@ from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.tuples import DELETE, INSERT
 from workers.lake.destination import Destination
-from workers.lake.segment import Segment, WholeRowLookup
+from workers.lake.segment import Constants, Segment, WholeRowLookup
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeTable
 from workers.proto.messages import Relation
@@ -61,13 +61,14 @@ def build_segments(
     *,
     look_up_keys: bool,
     source: str = "",
+    constants: Constants = (),
 ) -> TableWork:
     """Fold and stage the runs of a table, in order; after an error no rows are left staged.
 
     With ``look_up_keys``, a new key may be in the table already. If the lake table is shared,
-    ``source`` names the publisher table of the rows.
+    ``source`` names the publisher table of the rows. ``constants``: see ``TableWork``.
     """
-    work = TableWork(table, options, dest, source)
+    work = TableWork(table, options, dest, source, constants)
     try:
         truncate = False
         for run in runs:
@@ -183,6 +184,7 @@ def _whole_rows(work: TableWork, run: LaidOutRun, *, truncate: bool) -> Segment:
         defaults=work.options.defaults,
         generated=work.options.generated,
         source=work.source,
+        constants=work.constants(run),
     )
 
 

@@ -22,7 +22,7 @@ from workers.columnar.fold.by_key import Keyed
 from workers.columnar.fold.whole_rows import Full
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
-from workers.lake.segment import RowsOf, Segment
+from workers.lake.segment import Constants, RowsOf, Segment
 from workers.lake.staged_rows import Staged
 from workers.lake.table import LakeIdent, LakeTable
 
@@ -30,16 +30,23 @@ from workers.lake.table import LakeIdent, LakeTable
 class TableWork:
     """The segments of a table, in order, and the staged rows of the segments.
 
-    If the lake table is shared, ``source`` names the publisher table of the rows.
+    If the lake table is shared, ``source`` names the publisher table of the rows. ``constants`` are
+    values of lake columns in new rows of runs that lack such a column.
     """
 
     def __init__(
-        self, table: LakeTable, options: TableOptions, dest: Destination, source: str = ""
+        self,
+        table: LakeTable,
+        options: TableOptions,
+        dest: Destination,
+        source: str = "",
+        constants: Constants = (),
     ) -> None:
         self.segments: list[Segment] = []
         self.table = table
         self.options = options
         self.source = source
+        self._constants = constants
         self._dest = dest
         self._staged: list[Staged] = []
         self._folded: list[Keyed | Full | Probed] = []
@@ -107,7 +114,12 @@ class TableWork:
             defaults=self.options.defaults,
             generated=self.options.generated,
             source=self.source,
+            constants=self.constants(run),
         )
+
+    def constants(self, run: LaidOutRun) -> Constants:
+        """The columns that a run lacks, with the value of its new rows."""
+        return tuple(each for each in self._constants if each[0] not in run.columns)
 
     def _stage_merge(self, folded: Keyed) -> Staged | None:
         """Stage changes of existing rows.
@@ -122,7 +134,7 @@ class TableWork:
 
     def whole_rows(self, run: LaidOutRun) -> RowsOf | None:
         """Return that new rows are whole rows of the table; None if the lake computes a part."""
-        if self.options.defaults or self.options.generated:
+        if self.options.defaults or self.options.generated or self.constants(run):
             return None
         return RowsOf(self.table.ident, run.columns, self.source)
 

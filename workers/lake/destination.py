@@ -227,11 +227,17 @@ class Destination(Protocol):
         """
 
     def publish_with(
-        self, ident: LakeIdent, branch: str, stamp: Stamp, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        stamp: Stamp,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None = None,
     ) -> None:
         """``publish``, and change columns in the same commit (``changes_columns``).
 
-        No reader sees the old rows with the new columns, or the other way round.
+        No reader sees the old rows with the new columns, or the other way round. The text that
+        ``remember`` returns is kept in the table as by ``change_columns``.
         """
 
     def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from catalog.pg_lsn import LSN
 from workers.lake.staged_rows import Staged
@@ -19,6 +19,8 @@ from workers.lake.table import LakeIdent, Stamp
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Constants: TypeAlias = "tuple[tuple[str, pa.Scalar[Any]], ...]"
+"""Columns of a lake table that have one value in many rows."""
 Generated = tuple[tuple[str, str], ...]
 """Generated columns of a lake table, each with its expression: Spark SQL over other columns."""
 
@@ -103,7 +105,10 @@ class Segment:
     With a ``source`` (a shared table) the segment matches, deletes and truncates rows of the source
     alone, and new rows get the source. ``from_branch`` appends the source's rows of another branch.
     ``generated`` columns are not in ``columns``; the lake computes them for each row it writes.
-    ``defaults`` are columns that only the lake has, each with a Spark expression for new rows.
+    ``defaults`` are columns that only the lake has, each with a Spark expression for new rows;
+    ``constants`` are columns with one value in all new rows, and are not in ``columns``.
+    ``fill`` gives columns a single value in all rows that are there; nothing else is in the segment
+    then.
     """
 
     columns: tuple[str, ...]
@@ -118,6 +123,8 @@ class Segment:
     generated: Generated = ()
     source: str = ""
     from_branch: str | None = None
+    constants: Constants = ()
+    fill: Constants = ()
 
 
 @dataclass(frozen=True, slots=True)

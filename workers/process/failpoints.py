@@ -165,6 +165,11 @@ SCHEMA_STORED: Final = "apply.schema_stored"
 """Around a change of a lake table's columns: the commit to the lake, then the catalog. Apart from
 ``APPLY``: most workloads change no column."""
 
+COLUMN_TO_FILL: Final = "apply.column_to_fill"
+COLUMN_FILLED: Final = "apply.column_filled"
+"""A new column with a default, before and behind the rows that get it, which no reader sees yet.
+The places of a change of columns lie around both."""
+
 RENAME_NOTED: Final = "apply.rename_noted"
 BEFORE_TABLE_RENAME: Final = "apply.before_table_rename"
 TABLE_RENAMED: Final = "apply.table_renamed"

@@ -314,11 +314,11 @@ WITH RECURSIVE tree (oid) AS (
 -- of one moment: a file says that no row was rewritten since an earlier question.
 -- name: shape
 :tree
-SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, :computed, :missing,
+SELECT a.attnum, a.attname, a.atttypid, a.atttypmod, a.attisdropped, :computed, s.relations,
        (SELECT pg_catalog.string_agg(f.oid::text || ':' || f.relfilenode::text, ' ' ORDER BY f.oid)
         FROM pg_catalog.pg_class f WHERE f.oid IN (SELECT oid FROM tree) AND f.relfilenode <> 0),
-       :lists, a.xmin
-FROM pg_catalog.pg_attribute a
+       :lists, a.xmin, s.value
+FROM pg_catalog.pg_attribute a, LATERAL (:stored) s (relations, value)
 WHERE a.attrelid = :relid AND a.attnum > 0
 ORDER BY a.attnum
 
@@ -356,12 +356,17 @@ a.attidentity <> ''
 -- name: computed_12
 a.attgenerated <> '' OR a.attidentity <> ''
 
--- name: missing_10
-false
+-- The stored default of a column: the relations that have one, and its text as an array of one
+-- element, if the relations agree.
+-- name: stored_10
+SELECT NULL, NULL
 
--- name: missing_11
-EXISTS (SELECT 1 FROM pg_catalog.pg_attribute p
-        WHERE p.attrelid IN (SELECT oid FROM tree) AND p.attname = a.attname AND p.atthasmissing)
+-- name: stored_11
+SELECT pg_catalog.string_agg(p.attrelid::text, ' '),
+       CASE WHEN pg_catalog.count(DISTINCT p.attmissingval::pg_catalog.text) = 1
+            THEN pg_catalog.min(p.attmissingval::pg_catalog.text) END
+FROM pg_catalog.pg_attribute p
+WHERE p.attrelid IN (SELECT oid FROM tree) AND p.attname = a.attname AND p.atthasmissing
 
 -- name: ranges_10
 SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid

@@ -12,8 +12,10 @@ is copied again, waits for a moment.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.namespace import quote_literal_list
@@ -22,14 +24,17 @@ from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query, to_number, to_text
 from workers.publisher.remote_table import ColumnType, fetch_types, resolve_type
 
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeColumn:
     """A column that is not dropped. ``type`` is the type below all domains.
 
     ``computed`` says that the publisher computes the values: a generated or an identity column.
-    ``has_missing`` says that rows from before the column show a stored default. ``version`` is the
-    row version in the catalog: each ALTER COLUMN leaves another one.
+    ``has_missing`` says that rows from before the column show a stored default. ``stored`` is the
+    text of the default, None if the partitions have several; ``stored_in`` are the relations that
+    have it. ``version`` is the row version in the catalog: each ALTER COLUMN leaves another one.
     """
 
     attnum: int
@@ -40,6 +45,8 @@ class ShapeColumn:
     computed: bool = False
     has_missing: bool = False
     version: str = ""
+    stored: str | None = None
+    stored_in: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
             tree=query("tree", relid=str(relid)),
             lists=query(newest("lists", version, 15, 10), **values),
             computed=query(newest("computed", version, 12, 10)),
-            missing=query(newest("missing", version, 11, 10)),
+            stored=query(newest("stored", version, 11, 10)),
         )
     )
     if not rows:
@@ -87,8 +94,10 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
                 typmod=to_number(row[3]),
                 type=resolve_type(types, to_number(row[2]), to_number(row[3])),
                 computed=row[5] == "t",
-                has_missing=row[6] == "t",
+                has_missing=row[6] is not None,
                 version=to_text(row[9]),
+                stored=None if row[10] is None else only_element(row[10]),
+                stored_in=frozenset(map(int, (row[6] or "").split())),
             )
             for row in live
         ),
@@ -96,6 +105,16 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
         {int(oid): int(file) for oid, file in files},
         rows[0][8] or "",
     )
+
+
+def only_element(text: str) -> str:
+    """The element of an array with a single one, from the text of the array.
+
+    PostgreSQL puts an element with a special character into quotes, and a backslash before each
+    quote and each backslash in it.
+    """
+    body = text[1:-1]
+    return _ESCAPED.sub(r"\1", body[1:-1]) if body.startswith('"') else body
 
 
 def fetch_size(conn: QueryConn, relid: int) -> int:

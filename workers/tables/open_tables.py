@@ -37,6 +37,7 @@ from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import LOOKED_FOR_TABLES
 from workers.lake.destination import Destination
 from workers.lake.refusals import check_not_overtaken
+from workers.lake.segment import Constants
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable, Stamp
 from workers.process import failpoints
@@ -82,6 +83,8 @@ class OpenTables:
         self._branches_made = 0
         self._tables: dict[int, OpenTable] = {}
         self._branches_abandoned: set[int] = set()
+        self.constants: dict[int, Constants] = {}
+        """Of the part in hand, by relid: what runs from before a column have in the column."""
 
     def __getitem__(self, relid: int) -> OpenTable:
         return self._tables[relid]

@@ -279,6 +279,7 @@ class BatchWriter:
                     self._dest,
                     look_up_keys=unsure or self._tables.must_look_up_keys(table),
                     source=table.source,
+                    constants=self._tables.constants.get(table.rel.srrelid, ()),
                 )
             except FailedTransaction as failed:
                 failed.blame(table.rel)

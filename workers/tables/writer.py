@@ -29,6 +29,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, RequiredProcessGone
 from catalog.pg_lsn import LSN
@@ -40,6 +43,7 @@ from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent, LakeTable
 from workers.tables.after_crash import settle_in_flight
+from workers.tables.fill_columns import FillColumns
 from workers.tables.maintenance.schedule import Maintenance
 from workers.tables.open_table import OpenTable
 from workers.tables.open_tables import OpenTables
@@ -161,6 +165,27 @@ class LakeWriter:
         lake = self._dest.change_columns(table.lake.ident, changes, remember)
         self._tables.set_columns(rel, lake)
         return self._dest.make_durable([lake.ident]) if changes else {}
+
+    def fill_columns(
+        self,
+        rel: SubscriptionRel,
+        changes: Sequence[ColumnChange],
+        fills: Mapping[str, pa.Scalar[Any]],
+        remember: Remember,
+    ) -> Mapping[LakeIdent, str]:
+        """``change_columns``, and values of added columns in all rows that are there.
+
+        Until ``begin_part`` rows that are written without the columns have the values too.
+        """
+        self.wait_until_stored()
+        fill = FillColumns(self._dest, self._store, self._tables, self._batches.origin)
+        durable = fill(rel, changes, fills, remember)
+        self._tables.constants[rel.srrelid] = tuple(fills.items())
+        return durable
+
+    def begin_part(self) -> None:
+        """Begin with another part of a batch."""
+        self._tables.constants.clear()
 
     def leave(self, relid: int) -> None:
         """Forget a table that takes no more changes; the worker's branches are dropped."""

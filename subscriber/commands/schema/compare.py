@@ -32,9 +32,10 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.schema_changes import SchemaChange
 from workers.apply.copy_again import may_copy
+from workers.changes.cannot_follow import CannotFollow
 from workers.changes.column_rules import GuardedColumn, check_guarded
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
-from workers.changes.schema_change import CannotFollow, decide
+from workers.changes.schema_change import decide
 from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeTable
 from workers.proto.messages import Relation, RelationColumn
 from workers.publisher.declared_columns import DeclaredColumn

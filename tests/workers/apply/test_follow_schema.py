@@ -20,7 +20,7 @@ from workers.apply.follow_schema import SchemaFollower
 from workers.lake.column_changes import AddColumn
 from workers.lake.table import LakeIdent
 from workers.process import failpoints
-from workers.proto.messages import Insert, Message, Update
+from workers.proto.messages import ColumnStatus, Insert, Message, TupleColumn, Update
 from workers.publisher.remote_table import ColumnType
 from workers.publisher.table_shape import ShapeColumn, TableShape
 
@@ -29,6 +29,7 @@ WIDER = relation(1, "a", "id", "v", "w")
 RENAMED = relation(1, "a", "id", "x")
 INT4 = ColumnType(23, -1, "pg_catalog", "int4", "b")
 IDENT = LakeIdent("public", "a")
+NULL = TupleColumn(ColumnStatus.NULL)
 PLACES = (
     failpoints.BEFORE_SCHEMA_CHANGE,
     failpoints.SCHEMA_CHANGED,
@@ -321,15 +322,26 @@ def test_a_column_that_is_added_with_a_default(
     world: Subscribed, publisher: Publisher, mode: str
 ) -> None:
     remember(world, publisher)
-    publisher.shape = shape("id", "v", "w", has_missing=True)
-    new = batch([WIDER, Insert(1, row("3", "30", "300"))], after=100)
-    applier = worker(world, publisher, on_added_default=mode)
-    if mode == "fill":
-        with pytest.raises(ReplicationError, match="cannot be followed"):
-            applier.apply_batch(new)
-    else:
-        applier.apply_batch(new)
-        assert [each["w"] for each in rows(world)] == [None, 300]
+    publisher.shape = with_default()
+    old: list[Message] = [A, Insert(1, row("2", "20"))]
+    new: list[Message] = [
+        WIDER,
+        Insert(1, row("3", "30", "300")),
+        Insert(1, (*row("4", "40"), NULL)),
+    ]
+    worker(world, publisher, on_added_default=mode).apply_batch(batch(old, new, after=100))
+    before = 7 if mode == "fill" else None
+    assert [each["w"] for each in rows(world)] == [before, before, 300, None]
+    assert [column.name for column in world.lake.tables[IDENT].columns] == ["id", "v", "w"]
+    (change,) = world.store.schema_changes()
+    assert change.lsn == LSN(300)
+    assert ("stored default" in change.changes[0]) is (mode == "fill")
+    assert not world.store.in_flight(world.sub.oid)
+
+
+def with_default() -> TableShape:
+    """Column w was added with 7 as the default."""
+    return shape("id", "v", "w", has_missing=True, stored="7", stored_in=frozenset({1}))
 
 
 @pytest.mark.parametrize("has_missing", [True, False])
@@ -345,7 +357,7 @@ def test_a_column_that_the_lake_has_already_may_have_other_values(
     assert world.writer is not None
     text = world.lake.tables[IDENT].publisher_columns or ""
     world.writer.change_columns(world.rel("a"), [AddColumn("w", pa.int32())], lambda _: text)
-    publisher.shape = shape("id", "v", "w", has_missing=has_missing)
+    publisher.shape = with_default() if has_missing else shape("id", "v", "w")
     follower.apply_batch(batch([WIDER, Insert(1, row("3", "30", "300"))], after=100))
     assert [each["w"] for each in rows(world)] == [None, 300]
     told = [each for each in caplog.records if "action=own_values" in each.getMessage()]

@@ -9,7 +9,7 @@ not followed. No type comes back to a type that the column had: that leaves no t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.pg_subscription import TableOptions
+from workers.changes.cannot_follow import CannotFollow
 from workers.changes.remembered_columns import RememberedColumns
-from workers.changes.schema_change import CannotFollow, Decision, decide, first_look
+from workers.changes.schema_change import Decision, decide, first_look
 from workers.lake.column_changes import (
     AddColumn,
     ColumnChange,
@@ -40,6 +41,7 @@ INT4, INT8, TEXT, VARCHAR, NUMERIC = (23, -1), (20, -1), (25, -1), (1043, 14), (
 WIDER_NUMERIC = (1700, 786438)
 RELID = 16400
 OPTIONS = TableOptions()
+NO_FILLS: Mapping[str, pa.Scalar[Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,12 @@ class Table:
         return TableShape(
             RELID,
             tuple(
-                ShapeColumn(c.attnum, c.name, *c.type, column_type(c.type), has_missing=c.missing)
+                ShapeColumn(
+                    *(c.attnum, c.name, *c.type, column_type(c.type)),
+                    has_missing=c.missing,
+                    stored=str(c.value) if c.missing else None,
+                    stored_in=frozenset({RELID} if c.missing else ()),
+                )
                 for c in self.columns
             ),
             self.dropped,
@@ -135,11 +142,15 @@ class Lake:
         assert found is not None
         return found
 
-    def change(self, changes: Sequence[ColumnChange]) -> None:
+    def change(
+        self, changes: Sequence[ColumnChange], fills: Mapping[str, pa.Scalar[Any]] = NO_FILLS
+    ) -> None:
         schema = changed_schema(self.metadata, changes)
         self.metadata = {**self.metadata, "schemas": [schema]}
         last = max(each["id"] for each in schema["fields"])
         self.metadata["last-column-id"] = max(last, self.metadata["last-column-id"])
+        ids = {each["name"]: each["id"] for each in schema["fields"]}
+        self.row |= {ids[name]: value.as_py() for name, value in fills.items()}
 
 
 def remembered(before: Table, lake: Lake) -> RememberedColumns:
@@ -241,7 +252,6 @@ def test_a_longer_varchar_after_a_rewrite_may_have_other_values() -> None:
 @pytest.mark.parametrize(
     ("now", "reason"),
     [
-        (T.add("age", INT4, 5), "with a value for the rows"),
         (T.add_volatile("age"), "rewritten"),
         (T.drop(1).add("title", TEXT), "renamed column"),
     ],
@@ -249,6 +259,34 @@ def test_a_longer_varchar_after_a_rewrite_may_have_other_values() -> None:
 def test_what_is_not_certain_is_not_followed(now: Table, reason: str) -> None:
     with pytest.raises(CannotFollow, match=reason):
         decided(T, now)
+
+
+def test_a_stored_default_fills_the_rows_that_are_there() -> None:
+    decision = decided(T, T.add("age", INT4, 5))
+    assert decision.changes == (AddColumn("age", pa.int32()),)
+    assert decision.fills == {"age": pa.scalar(5, pa.int32())}
+    assert decision.sentences == (
+        'column "age" added; its stored default filled in the rows from before',
+    )
+    mapped = decided(T, T.add("age", INT4, 5), options=TableOptions(columns=(("age", "years"),)))
+    assert mapped.fills == {"years": pa.scalar(5, pa.int32())}
+
+
+def test_a_later_column_has_a_stored_default_of_its_own() -> None:
+    message = T.add("age", INT4, 5)
+    assert decided(T, message, message.add("b", INT4, 6)).fills == {"age": pa.scalar(5, pa.int32())}
+    with pytest.raises(CannotFollow, match="added and dropped again"):
+        decided(T, message.drop(2).add("age", INT4, 6))
+    with pytest.raises(CannotFollow, match="rewritten"):
+        decided(T, message.rewritten())
+
+
+def test_a_file_without_the_stored_default_is_not_guessed() -> None:
+    now, lake = T.add("age", INT4, 5), Lake.of(T)
+    last = replace(now.shape().columns[-1], stored_in=frozenset({16401}))
+    shape = replace(now.shape(), columns=(*now.shape().columns[:-1], last))
+    with pytest.raises(CannotFollow, match="with a value for the rows"):
+        decide(remembered(T, lake), shape, now.message(), lake.columns, OPTIONS)
 
 
 def test_the_publisher_may_be_ahead_by_added_columns() -> None:
@@ -399,7 +437,8 @@ def take(now: Table, step: tuple[str, int, int, int]) -> Table:
     if kind in ("add", "default", "volatile") and NAMES[name] not in taken:
         if kind == "volatile":
             return now.add_volatile(NAMES[name])
-        return now.add(NAMES[name], TYPES[type], "d" if kind == "default" else None)
+        default = ("d" if TYPES[type] == TEXT else 7) if kind == "default" else None
+        return now.add(NAMES[name], TYPES[type], default)
     if kind == "rewrite":
         return now.rewritten()
     if at >= len(now.columns):
@@ -434,7 +473,7 @@ def test_every_history_is_followed_rightly_or_not_at_all(
         )
     except CannotFollow:
         return
-    lake.change(decision.changes)
+    lake.change(decision.changes, decision.fills)
     after = decision.remembered(lake.columns)
     assert [each.name for each in after.columns] == [c.name for c in message.columns]
     row = [lake.row.get(each.field_id) for each in after.columns]

@@ -210,12 +210,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             base = operations.current()
             metadata = api.as_json(base)
             schema = changed_schema(metadata, changes)
-            columns = columns_of_schema(schema)
-            if columns is None:
-                raise FeatureNotSupported(
-                    f'lake table "{ident}" has a column of a type that only Spark knows'
-                )
-            text = remember(columns)
+            text = remember(_columns_of(ident, schema))
             same = metadata.get("properties", {}).get(PUBLISHER_COLUMNS) == text
             if not same or schema != current_schema(metadata):
                 api.replace_columns(operations, base, schema, {PUBLISHER_COLUMNS: text})
@@ -262,14 +257,22 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         return repeated(lambda: self._fast_forward(ident, branch))
 
     def fast_forward_with(
-        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None = None,
     ) -> int:
         """``fast_forward``, and change columns in the same commit."""
         self._sessions.get().check_open()
-        return repeated(lambda: self._fast_forward_with(ident, branch, changes))
+        return repeated(lambda: self._fast_forward_with(ident, branch, changes, remember))
 
     def _fast_forward_with(
-        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None,
     ) -> int:
         """Move ``main`` and change columns by a compare-and-set of the table's metadata.
 
@@ -283,8 +286,11 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             if tip is None:
                 raise changed_meanwhile(ident)
             schema = changed_schema(metadata, changes)
+            properties = {}
+            if remember is not None:
+                properties[PUBLISHER_COLUMNS] = remember(_columns_of(ident, schema))
             if tip != metadata.get("current-snapshot-id") or schema != current_schema(metadata):
-                api.replace_columns(operations, base, schema, {}, publishes=tip)
+                api.replace_columns(operations, base, schema, properties, publishes=tip)
             return tip
 
     def _fast_forward(self, ident: LakeIdent, branch: str) -> int:
@@ -396,3 +402,12 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             if _MISSING.match(error.message.lstrip()):
                 return None
             raise
+
+
+def _columns_of(ident: LakeIdent, schema: Mapping[str, Any]) -> tuple[LakeColumn, ...]:
+    columns = columns_of_schema(schema)
+    if columns is None:
+        raise FeatureNotSupported(
+            f'lake table "{ident}" has a column of a type that only Spark knows'
+        )
+    return columns

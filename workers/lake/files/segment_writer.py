@@ -109,7 +109,7 @@ class FileSegmentWriter(SegmentWriter):
             return False
         if segment.generated or segment.from_branch is not None or segment.key_lookup is not None:
             return False
-        if appended and segment.defaults:
+        if appended and (segment.defaults or segment.constants):
             return False
         if merged > FETCHING_CHANGES and keeps_old_values(self.files, segment):
             return False

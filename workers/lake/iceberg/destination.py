@@ -342,10 +342,15 @@ class IcebergDestination(Destination):
         return self._publish(ident, branch, stamp, self._tables.fast_forward)
 
     def publish_with(
-        self, ident: LakeIdent, branch: str, stamp: Stamp, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        stamp: Stamp,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None = None,
     ) -> None:
         """``publish`` with a change of columns; the files of branches are listed again."""
-        move = partial(self._tables.fast_forward_with, changes=changes)
+        move = partial(self._tables.fast_forward_with, changes=changes, remember=remember)
         self._publish(ident, branch, stamp, move)
         self._forget(ident)
 
@@ -375,13 +380,9 @@ class IcebergDestination(Destination):
         list_files: ListFiles | None = None,
     ) -> int:
         """Drop old snapshots of ``main``; returns how many. See ``expiry``."""
+        durable = partial(self.make_durable, [ident])
         return expire_snapshots(
-            self._tables,
-            ident,
-            retain=retain,
-            age=age,
-            make_durable=partial(self.make_durable, [ident]),
-            list_files=list_files,
+            self._tables, ident, retain=retain, age=age, make_durable=durable, list_files=list_files
         )
 
     def remove_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> int:

@@ -154,9 +154,16 @@ class TableApi(Protocol):
         """
 
     def fast_forward_with(
-        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None = None,
     ) -> int:
-        """``fast_forward``, and change columns in the same commit. Late: as ``fast_forward``."""
+        """``fast_forward``, and change columns in the same commit. Late: as ``fast_forward``.
+
+        ``remember``: as in ``change_columns``.
+        """
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table, also backwards. Only to undo a copy.

@@ -37,6 +37,9 @@ class Work:
 
     def apply(self, segment: Segment) -> None:
         """Apply the next segment."""
+        if segment.fill:
+            values = {name: value.as_py() for name, value in segment.fill}
+            self.rows = [row | values for row in self.rows]
         if segment.truncate:
             self.rows = [row for row in self.rows if not came_from(row, segment.source)]
         if segment.key_lookup is not None:
@@ -106,7 +109,8 @@ class Work:
             self._append(segment, append)
 
     def _append(self, segment: Segment, staged: Staged) -> None:
-        defaults, source = dict(segment.defaults), segment.source
+        constants = {name: value.as_py() for name, value in segment.constants}
+        defaults, source = dict(segment.defaults) | constants, segment.source
         fresh = [
             generate(row, segment.generated)
             for row in (

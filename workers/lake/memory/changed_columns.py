@@ -12,6 +12,7 @@ from workers.lake.column_changes import (
     AddColumn,
     ColumnChange,
     DropColumn,
+    Remember,
     RenameColumn,
     WidenColumn,
 )
@@ -20,8 +21,13 @@ from workers.lake.memory.rows import Row
 from workers.lake.table import LakeColumn
 
 
-def change_columns(table: MemoryTable, changes: Sequence[ColumnChange]) -> None:
-    """Make the changes in one step; a change that was made already has no effect."""
+def change_columns(
+    table: MemoryTable, changes: Sequence[ColumnChange], remember: Remember | None = None
+) -> None:
+    """Make the changes in one step, and keep the text of ``remember``.
+
+    A change that was made already has no effect.
+    """
     before = {column.field_id: column for column in table.columns}
     after = dict(before)
     for change in changes:
@@ -53,3 +59,5 @@ def change_columns(table: MemoryTable, changes: Sequence[ColumnChange]) -> None:
         key: replace(each, rows=tuple(map(changed, each.rows)))
         for key, each in table.snapshots.items()
     }
+    if remember is not None:
+        table.publisher_columns = remember(table.columns)

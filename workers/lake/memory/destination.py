@@ -158,8 +158,7 @@ class MemoryDestination(Destination):
         self._enter("change_columns")
         table = self._get(ident)
         with self.lake.lock:
-            change_columns(table, changes)
-            table.publisher_columns = remember(table.columns)
+            change_columns(table, changes, remember)
         return self._existing(ident)
 
     def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
@@ -350,12 +349,17 @@ class MemoryDestination(Destination):
             return tip
 
     def publish_with(
-        self, ident: LakeIdent, branch: str, stamp: Stamp, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        stamp: Stamp,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None = None,
     ) -> None:
         """``publish``, and change the columns of all snapshots."""
         with self.lake.lock:
             self.publish(ident, branch, stamp)
-            change_columns(self._get(ident), changes)
+            change_columns(self._get(ident), changes, remember)
 
     def make_durable(self, idents: Collection[LakeIdent]) -> Mapping[LakeIdent, str]:
         """Keep the tables as they are now over the lake's next ``power_cut``."""
@@ -423,14 +427,12 @@ class MemoryDestination(Destination):
             raise ConnectionFailure("lost the lake server", detail="The session was closed.")
 
     def _get(self, ident: LakeIdent) -> MemoryTable:
-        table = self.lake.tables.get(ident)
-        if table is None:
+        if (table := self.lake.tables.get(ident)) is None:
             raise UndefinedTable(f'lake table "{ident}" does not exist')
         return table
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
-        table = self.table(ident)
-        if table is None:
+        if (table := self.table(ident)) is None:
             raise UndefinedTable(f'lake table "{ident}" does not exist')
         return table
 
@@ -438,13 +440,11 @@ class MemoryDestination(Destination):
         self, ident: LakeIdent, branch: str
     ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
         """The existing rows before the branch's last commit, and the rows that the commit added."""
-        table = self._get(ident)
-        rows = self._rows(table, branch)
+        rows = self._rows(table := self._get(ident), branch)
         parent = table.snapshots[table.refs[branch]].parent_id
         existing = () if parent is None else table.snapshots[parent].rows
         return existing, rows[len(existing) :]
 
     @staticmethod
     def _rows(table: MemoryTable, ref: str) -> tuple[Row, ...]:
-        tip = table.refs.get(ref)
-        return () if tip is None else table.snapshots[tip].rows
+        return () if ref not in table.refs else table.snapshots[table.refs[ref]].rows

@@ -35,9 +35,9 @@ def new_values(segment: Segment, change: Row) -> Row:
 
 
 def complete(
-    columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, str], source: str
+    columns: Sequence[LakeColumn], row: Row, defaults: Mapping[str, Any], source: str
 ) -> Row:
-    """Fill lake-only columns with the text of the default's expression, or with NULL."""
+    """Fill lake-only columns with a constant, the text of the default's expression, or NULL."""
     whole = {column.name: row.get(column.name, defaults.get(column.name)) for column in columns}
     return whole | {SOURCE_COLUMN: source} if source else whole
 

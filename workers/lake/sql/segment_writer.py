@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.connect import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.connect.plan import SQL
+from pyspark.sql.connect.plan import SQL, SubqueryAlias
 from sqlglot import exp
 
 from workers.lake.connect.errors import LakeFailure
@@ -40,7 +40,7 @@ from workers.lake.interfaces.segment_writer import (
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import OPERATION, write_options
 from workers.lake.refusals import changed_meanwhile, duplicate
-from workers.lake.segment import KeyLookup, Segment, WholeRowLookup
+from workers.lake.segment import Constants, KeyLookup, Segment, WholeRowLookup
 from workers.lake.sql.generated_values import generated_at
 from workers.lake.sql.merge import (
     DELETE,
@@ -63,6 +63,7 @@ from workers.lake.sql.statements import (
     branch_path,
     delete_source,
     name_of,
+    select_filled,
     select_source,
     sql_text,
 )
@@ -132,6 +133,8 @@ class MergeSegmentWriter(SegmentWriter):
                 yield Commit(partial(self._append, segment, segment.append))
         if segment.from_branch is not None:
             yield Commit(partial(self._append_branch, segment.from_branch, segment.source))
+        if segment.fill:
+            yield Commit(partial(self._fill, segment.fill))
 
     def effect(self, source: str = "") -> WriterEffect:
         """Appended rows, and changed rows of other writers; counts of MERGEs are read later."""
@@ -276,6 +279,29 @@ class MergeSegmentWriter(SegmentWriter):
             f"appending to {self._what()}",
         )
 
+    def _single_row(self, values: Constants, letter: str) -> Any:
+        """Values as a DataFrame of a row; the columns are numbered behind the ``letter``."""
+        repeat: Any = pa.repeat  # the stubs do not know scalars of unknown type
+        row = {f"{letter}{n}": repeat(value, 1) for n, (_, value) in enumerate(values)}
+        return self.session.local(pa.table(row))
+
+    def _fill(self, values: Constants, properties: Properties) -> None:
+        """Write all rows again: a MERGE would leave a delete behind for each of them."""
+        self.before_commit()
+        numbers = {name: f"c{n}" for n, (name, _) in enumerate(values)}
+        names = [column.name for column in self.columns]
+        rows = SQL(
+            select_filled(self.ident, self.branch, names, numbers),
+            *(None, None),
+            [SubqueryAlias(self._single_row(values, "c")._plan, "s")],
+        )
+        self.session.overwrite(
+            self.session.frame(rows),
+            self.target(),
+            write_options(properties),
+            f"filling columns of {self._what()}",
+        )
+
     def commit_empty(self, properties: Properties) -> None:
         """Append no rows."""
         self.tables.commit_empty(self.ident, self.branch, properties, self.columns)
@@ -311,6 +337,10 @@ class MergeSegmentWriter(SegmentWriter):
         Generated columns are computed over the named columns, in a second step.
         """
         ordinals = {name: n for n, name in enumerate(columns)}
+        constants = given.constants if isinstance(given, Segment) else ()
+        if constants:
+            rows = rows.crossJoin(self._single_row(constants, "k"))
+        known = {name: f"k{n}" for n, (name, _) in enumerate(constants)}
         defaults, generated = dict(given.defaults), dict(given.generated)
         selected = []
         for column in self.columns:
@@ -318,6 +348,8 @@ class MergeSegmentWriter(SegmentWriter):
                 value = F.lit(given.source)
             elif column.name in ordinals:
                 value = F.col(f"c{ordinals[column.name]}")
+            elif column.name in known:
+                value = F.col(known[column.name])
             elif column.name in generated:
                 continue
             elif column.name in defaults:

@@ -197,6 +197,22 @@ def select_source(ident: LakeIdent, branch: str, source: str) -> str:
     return sql_text("SELECT * FROM", branch_path(ident, branch), "WHERE", _came_from(source))
 
 
+def select_filled(
+    ident: LakeIdent, branch: str, columns: Sequence[str], values: Mapping[str, str]
+) -> str:
+    """SELECT of all rows of a branch, with some columns from the single row of ``s``.
+
+    ``values`` maps such columns to the columns of ``s``.
+    """
+    read = [
+        f"{name_of(path('s', values[name]) if name in values else path('t', name))} AS "
+        f"{name_of(identifier(name))}"
+        for name in columns
+    ]
+    where = branch_path(ident, branch)
+    return sql_text(f"SELECT {', '.join(read)} FROM", where, "AS t CROSS JOIN s")
+
+
 def _came_from(source: str) -> exp.Expression:
     return exp.EQ(this=identifier(SOURCE_COLUMN), expression=text(source))
 

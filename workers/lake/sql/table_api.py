@@ -214,10 +214,14 @@ class SqlTableApi(TableApi):
         return None if answer is None else answer.column("updated_ref")[0].as_py()
 
     def fast_forward_with(
-        self, ident: LakeIdent, branch: str, changes: Sequence[ColumnChange]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        changes: Sequence[ColumnChange],
+        remember: Remember | None = None,
     ) -> int:
         """0A000, as ``change_columns``."""
-        del branch, changes
+        del branch, changes, remember
         raise _fixed_columns(ident)
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
