@@ -66,7 +66,7 @@ class CopyAgain:
         for rel in error.tables:
             size = self.size(rel.remote_relid or 0)
             if size > limit:
-                _tell_size(sub, rel, error, size, limit)
+                tell_size(sub, rel, error, size, limit)
                 return False
         for rel in error.tables:
             self._begin(sub, rel, error)
@@ -113,9 +113,10 @@ def too_large(sub: Subscription, rel: SubscriptionRel, size: int, limit: int) ->
     )
 
 
-def _tell_size(
+def tell_size(
     sub: Subscription, rel: SubscriptionRel, error: ReplicationError, size: int, limit: int
 ) -> None:
+    """Let an error say that the table is too large to be copied again by itself."""
     detail, hint = too_large(sub, rel, size, limit)
     error.tables = (rel,)
     error.detail = f"{error.detail} {detail}" if error.detail else detail

@@ -11,7 +11,8 @@ suspends nothing.
 
 A copy whose table got other columns meanwhile is made again at once, and suspends nothing
 (``workers.sync.copied_columns``). A finished copy (``f``) is replaced as by ``pgsub resume``,
-unless only the lake may have some of the table's rows: then the error stays.
+unless only the lake may have some of the table's rows: then the error stays. A table larger than
+``auto_recopy_max_bytes`` is suspended in each case: nobody asked for a second copy.
 
 A temporary slot ends with the worker's connection. A permanent slot would hold back WAL for as long
 as the table is suspended. So the slot is dropped on a new connection, and the transaction of the
@@ -31,7 +32,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.recopy import mark_for_recopy
-from workers.apply.copy_again import may_copy
+from workers.apply.copy_again import may_copy, tell_size
 from workers.apply.suspend import may_suspend, suspend_tables
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent
@@ -39,6 +40,7 @@ from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.connect import connect_publisher
 from workers.publisher.sync_slot import drop_sync_slot
+from workers.publisher.table_shape import fetch_size
 from workers.sync.attempt import undo_published_attempt
 from workers.sync.copied_columns import CopyOutdated
 
@@ -56,9 +58,11 @@ def suspending(
     try:
         yield
     except ReplicationError as error:
-        if isinstance(error, CopyOutdated) and _copy_again(process, sub, rel, dest, error):
+        is_outdated = isinstance(error, CopyOutdated)
+        too_large = is_outdated and _is_too_large(process, sub, rel, error)
+        if is_outdated and not too_large and _copy_again(process, sub, rel, dest, error):
             raise WorkerExit("the table is copied again with its present columns") from error
-        if not may_suspend(error, sub, process.settings.default_on_error):
+        if not (too_large or may_suspend(error, sub, process.settings.default_on_error)):
             if not isinstance(error, RequiredProcessGone):  # a lake that is gone removes nothing
                 _remove_copy(process, rel, dest, sub)
             raise
@@ -72,12 +76,34 @@ def suspending(
         raise WorkerExit("the table is suspended") from error
 
 
+def _is_too_large(
+    process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, error: ReplicationError
+) -> bool:
+    """May the table not be copied a second time by itself? The error tells the size then.
+
+    A publisher that does not answer fails the next attempt, too.
+    """
+    now, limit = process.store.rel(sub.oid, rel.srrelid), process.settings.auto_recopy_max_bytes
+    if now is None or not now.remote_relid:
+        return False
+    name = sync_slot_name(sub.oid, rel.srrelid, system_identifier(sub))
+    with (
+        suppress(ReplicationError),
+        closing(connect_publisher(sub, name, process.interrupted)) as conn,
+    ):
+        size = fetch_size(conn, now.remote_relid)
+        if size > limit:
+            tell_size(sub, now, error, size, limit)
+            return True
+    return False
+
+
 def _copy_again(
     process: WorkerProcess,
     sub: Subscription,
     rel: SubscriptionRel,
     dest: Destination,
-    error: CopyOutdated,
+    error: ReplicationError,
 ) -> bool:
     """Let the next attempt copy the table with its present columns; False if none may.
 

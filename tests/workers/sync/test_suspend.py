@@ -9,6 +9,7 @@ import pytest
 
 from catalog.errcodes import ConnectionFailure, NumericValueOutOfRange, ReplicationError
 from catalog.pg_subscription import SyncSlot
+from catalog.recopy import mark_for_recopy
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
 from tests.workers.synchronised import IDENT, Synchronised
@@ -28,17 +29,20 @@ def synced(world: Subscribed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     made.play(monkeypatch)
     monkeypatch.setattr(suspend, "connect_publisher", lambda *_: made.publisher)
     monkeypatch.setattr(suspend, "drop_sync_slot", made._drop_slot)
+    monkeypatch.setattr(suspend, "fetch_size", lambda _conn, _relid: 1 << 20)
     world.declare("a", on_error="suspend")
     return made
 
 
-def run(synced: Synchronised) -> None:
+def run(synced: Synchronised, **settings: Any) -> None:
     """The next sync worker, as ``table_sync_worker_main`` runs it."""
     store, rel = synced.world.store, synced.rel
     sub = store.subscription(rel.srsubid)
     assert sub is not None
     link = cast("Any", synced.link)
-    process = WorkerProcess(synced.data_dir, sub.oid, rel.srrelid, 1, store, link, Settings())
+    process = WorkerProcess(
+        synced.data_dir, sub.oid, rel.srrelid, 1, store, link, Settings(**settings)
+    )
     with suspending(process, sub, rel, MemoryDestination(synced.world.lake)):
         synced.worker()
 
@@ -155,6 +159,38 @@ def test_a_copy_with_the_columns_of_before_is_made_again(
     assert synced.copies == 2
     assert synced.rel.srsubstate == "s"
     assert synced.rows() == synced.published(4)
+
+
+@pytest.mark.parametrize("slot", SyncSlot)
+def test_a_large_copy_with_the_columns_of_before_is_not_made_again_by_itself(
+    synced: Synchronised, slot: SyncSlot
+) -> None:
+    """Whatever ``on_error`` says: nobody asked for the second copy."""
+    store = synced.world.store
+    store.update_subscription(synced.world.sub.oid, sync_slot=slot)
+    synced.world.declare("a", on_error="stop")
+    store.update_rel(synced.rel.srsubid, synced.rel.srrelid, remote_relid=1)
+    synced.at_place["tablesync.waiting"] = outdated(synced)
+    with pytest.raises(WorkerExit, match="suspended"):
+        run(synced, auto_recopy_max_bytes="512kB")
+    assert synced.rel.awaits_resume
+    assert "too large to be copied again" in (synced.rel.suspend_error or "")
+    assert (synced.publisher.slots, store.leaked_slots()) == ({}, [])
+    mark_for_recopy(synced.world.sub, [synced.rel], store)
+    run(synced, auto_recopy_max_bytes="512kB")
+    assert (synced.rel.srsubstate, synced.copies) == ("s", 2)
+    assert synced.rows() == synced.published(4)
+
+
+def outdated(synced: Synchronised) -> Any:
+    """The columns changed during the catch-up."""
+
+    def failing() -> None:
+        error = CopyOutdated("other columns")
+        error.tables = (synced.rel,)
+        raise error
+
+    return failing
 
 
 def test_a_finished_copy_beside_rows_of_others_is_not_replaced(synced: Synchronised) -> None:
