@@ -235,7 +235,19 @@ class PublisherTwin:
     def _columns(self, oid: str, table: PublishedTable, *, shape: bool) -> list[Row]:
         """The columns for ``fetch_shape`` or for ``fetch_declared_columns``."""
         return [
-            (str(n), name, table.types.get(name, "23"), "-1", "f", "f", "f", f"{oid}:7", "", "1")
+            (
+                str(n),
+                name,
+                table.types.get(name, "23"),
+                "-1",
+                "f",
+                "f",
+                None,
+                f"{oid}:7",
+                "",
+                "1",
+                None,
+            )
             if shape
             else (str(n), name, "integer", "f", None, "")
             for n, name in enumerate(table.columns, 1)

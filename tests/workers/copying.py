@@ -74,7 +74,7 @@ class PublisherTwin:
             "pg_type": [("23", "pg_catalog", "int4", "b", "0", "-1", "0", ",")],
             "pg_get_expr": [(None,)],
             "f.relfilenode": [
-                (str(n), name, "23", "-1", "f", "f", "f", "16389:5", None, "700")
+                (str(n), name, "23", "-1", "f", "f", None, "16389:5", None, "700", None)
                 for n, name in enumerate(self.columns, 1)
             ],
             "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1", "16402", "7")],
