@@ -19,6 +19,9 @@ from catalog.errcodes import InvalidName
 NAMEDATALEN: Final = 64
 """PostgreSQL's limit; a name has at most 63 bytes."""
 
+MESSAGES_TABLE: Final = ("pg_catalog", "pg_logical_emit_message")
+"""Schema and name that the logical messages of a publisher have in place of a published table's."""
+
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """All control characters except tab and newline, and the characters that change the direction."""
 

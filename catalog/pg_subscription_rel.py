@@ -22,6 +22,7 @@ from enum import Enum, StrEnum
 from typing import Any, Final
 
 from catalog.errcodes import InternalError
+from catalog.namespace import MESSAGES_TABLE
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 
 
@@ -157,6 +158,11 @@ class SubscriptionRel:
     suspend_lsn: LSN | None = None
     resuming: bool = False
     former_names: tuple[str, ...] = ()
+
+    @property
+    def holds_messages(self) -> bool:
+        """Is it the table of logical messages (``messages_to``)? It has no rows to copy."""
+        return (self.nspname, self.relname) == MESSAGES_TABLE
 
     @property
     def suspended(self) -> bool:

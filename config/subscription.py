@@ -7,7 +7,7 @@ options under ``with`` have PostgreSQL 18's names, defaults, conflict rules and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,10 +23,11 @@ from pydantic import (
 from catalog.errcodes import (
     DuplicateTable,
     InvalidName,
+    InvalidParameterValue,
     ReplicationError,
     SyntaxErrorOrAccess,
 )
-from catalog.namespace import qualified_name, string_to_qualified_name
+from catalog.namespace import MESSAGES_TABLE, qualified_name, string_to_qualified_name
 from catalog.pg_subscription import (
     Stream,
     SyncSlot,
@@ -40,7 +41,7 @@ from config.conninfo import Conninfo
 from config.define import READERS, SYNCHRONOUS_COMMIT
 from config.guc import Seconds
 from config.problem import problem
-from config.table_options import TableModel
+from config.table_options import TableModel, lake_table_of
 
 
 def _option(value: Any, info: ValidationInfo) -> Any:
@@ -238,6 +239,11 @@ class SubscriptionModel(BaseModel):
     sync_slot: Literal["temporary", "permanent"] = Field(
         "temporary", description="replication slot of a table synchronisation"
     )
+    messages_to: str | None = Field(
+        None,
+        description="lake table, as schema.table, that gets the publisher's logical messages "
+        "(14 or later)",
+    )
     tables: dict[str, TableModel] = Field(
         default_factory=dict, description="per published table, as schema.table"
     )
@@ -292,7 +298,37 @@ class SubscriptionModel(BaseModel):
             if other != name and not (options.shared and tables[other].shared):
                 raise problem(mapped_twice(target, other, name), "tables", key)
             tables[name] = options
+        self._add_messages(tables, targets)
         return tables
+
+    def _add_messages(
+        self, tables: dict[str, TableOptions], targets: Mapping[tuple[str, str], str]
+    ) -> None:
+        """Add ``messages_to`` as the lake table of the table of logical messages."""
+        name = qualified_name(*MESSAGES_TABLE)
+        options = tables.get(name, TableOptions())
+        if self.messages_to is None:
+            if name in tables:
+                refused = InvalidParameterValue(
+                    f'table "{name}" is the table of logical messages',
+                    hint="Name its lake table with messages_to.",
+                )
+                raise problem(refused, "tables", name)
+            return
+        try:
+            target = lake_table_of(self.messages_to)
+        except ReplicationError as error:
+            raise problem(error, "messages_to") from None
+        if options.to is not None:
+            refused = InvalidParameterValue(
+                f'table "{name}" cannot have "to"',
+                hint="Name the lake table with messages_to alone.",
+            )
+            raise problem(refused, "tables", name)
+        other = targets.get(target, name)
+        if other != name and not (options.shared and tables[other].shared):
+            raise problem(mapped_twice(target, other, name), "messages_to")
+        tables[name] = replace(options, to=target)
 
 
 def mapped_twice(target: tuple[str, str], one: str, other: str) -> DuplicateTable:

@@ -132,18 +132,9 @@ class TableModel(BaseModel):
     def options(self) -> TableOptions:
         """The entry for the catalog; 42602 for a ``to`` other than ``schema.table``."""
         try:
-            to = None if self.to is None else string_to_qualified_name(self.to)
+            to = None if self.to is None else lake_table_of(self.to)
         except ReplicationError as error:
             raise problem(error, "to") from None
-        if to is not None and to[0] == "pg_catalog":
-            raise problem(
-                InsufficientPrivilege(
-                    f'permission denied to create "{qualified_name(*to)}"',
-                    detail="The schema pg_catalog of the lake holds the status tables.",
-                    hint="Map the table to another schema.",
-                ),
-                "to",
-            )
         if self.keys and self.on_key_conflict == "overwrite":
             raise problem(_exclusive_keys(), "keys")
         for name in self.generated:
@@ -212,6 +203,18 @@ class TableModel(BaseModel):
         for name in self.properties:
             if name.startswith(_KEPT_PROPERTIES):
                 raise problem(_kept_property(name), "properties", name)
+
+
+def lake_table_of(text: str) -> tuple[str, str]:
+    """Schema and name of a lake table; 42602, or 42501 for the schema of the status tables."""
+    ident = string_to_qualified_name(text)
+    if ident[0] == "pg_catalog":
+        raise InsufficientPrivilege(
+            f'permission denied to create "{qualified_name(*ident)}"',
+            detail="The schema pg_catalog of the lake holds the status tables.",
+            hint="Map the table to another schema.",
+        )
+    return ident
 
 
 def _check_lake_columns(columns: Mapping[str, ColumnModel], lake_only: Collection[str]) -> None:

@@ -161,6 +161,7 @@ class Pgsub:
         *,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         sync_slot: str | None = None,
+        messages_to: str | None = None,
         status: int = 0,
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
@@ -172,6 +173,8 @@ class Pgsub:
             entry["tables"] = dict(tables)
         if sync_slot:
             entry["sync_slot"] = sync_slot
+        if messages_to:
+            entry["messages_to"] = messages_to
         content = {"subscriptions": {name: entry}, "settings": SETTINGS}
         return self.command("create", str(self.file(content, f"{name}.yaml")), status=status)
 

@@ -212,6 +212,8 @@ def refusals(
         yield error
     for rel in context.store.rels(sub.oid):
         ident, table = lake_ident(rel.nspname, rel.relname, stmt.tables)
+        if rel.holds_messages and table.to is None:
+            continue  # the table leaves
         if table.shared != bool(source_of(sub, rel)):
             yield FeatureNotSupported(
                 f'option "shared" of table "{qualified_name(rel.nspname, rel.relname)}" of '
@@ -224,7 +226,9 @@ def refusals(
                 f'table "{qualified_name(rel.nspname, rel.relname)}" of subscription '
                 f'"{sub.subname}" is written to lake table '
                 f'"{qualified_name(rel.lake_schema, rel.lake_table)}" and cannot be mapped anew',
-                hint="Drop the subscription and create it again.",
+                hint="Run pgsub up with a file without messages_to first: the table leaves."
+                if rel.holds_messages
+                else "Drop the subscription and create it again.",
             )
         yield from _column_refusals(sub, rel, table)
         yield from _generated_refusals(table)

@@ -246,11 +246,11 @@ def _make(
         raise
     try:
         failpoints.reach("create.slot_created")
-        if not copy_data:
-            rels = [
-                make_lake_table(stored, rel, table, floor, context)
-                for rel, table in zip(rels, mapped, strict=True)
-            ]
+        rels = [
+            make_lake_table(stored, rel, table, floor, context)
+            for rel, table in zip(rels, mapped, strict=True)
+            if rel.srsubstate is SubRelState.READY
+        ]
         failpoints.reach("create.tables_made")
         with store.transaction():
             store.origin_create(origin_name(stored.oid))
@@ -277,18 +277,19 @@ def _can_enable_two_phase(sub: Subscription, conn: ReplicationConn) -> bool:
 
 
 def new_rel(subid: int, table: MappedTable, copy_data: bool) -> SubscriptionRel:
-    """The row of a new table of a subscription."""
+    """The row of a new table of a subscription. Logical messages are never copied."""
+    copies = copy_data and not table.holds_messages
     return SubscriptionRel(
         srsubid=subid,
         srrelid=0,
-        srsubstate=SubRelState.INIT if copy_data else SubRelState.READY,
+        srsubstate=SubRelState.INIT if copies else SubRelState.READY,
         srsublsn=None,
         nspname=table.remote.nspname,
         relname=table.remote.relname,
         lake_schema=table.ident.schema,
         lake_table=table.ident.table,
         fingerprint=table.remote.fingerprint,
-        remote_relid=table.remote.relid,
+        remote_relid=None if table.holds_messages else table.remote.relid,
     )
 
 

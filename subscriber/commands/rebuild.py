@@ -13,7 +13,9 @@ that
    new copy. Slots of synchronisations have a number in their names, made from the uuid. Their
    tables are copied again or done: all such slots are listed as leaked.
 3. The origin is 0/0: the server begins at the slot's position.
-4. The highest flush position ever sent is assumed to be the slot's. A table behind the slot had no
+4. The table of logical messages is as 1. Without a position the table is left out, because there
+   is nothing to copy: ``pgsub up`` makes the table.
+5. The highest flush position ever sent is assumed to be the slot's. A table behind the slot had no
    change in between, or has lost changes: no fact decides, and a warning lists the table.
 
 A trace. The slot is at 500; a is at 700, b at 300, c was being copied::
@@ -32,7 +34,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -281,6 +283,8 @@ def _gather(
                 hint=_BEGIN_ANEW,
             )
     claims = _claims(mapped, context.lake_tables([table.ident for table in mapped]))
+    claims = list(_without_lost_messages(claims, context))
+    mapped = [claim.table for claim in claims]
     owner = owner_of(sub.subname, claims)
     sub = dataclasses.replace(
         sub,
@@ -305,6 +309,21 @@ def _gather(
 
 def _claims(mapped: Sequence[MappedTable], found: Sequence[LakeTable | None]) -> list[Claim]:
     return [Claim(table, lake) for table, lake in zip(mapped, found, strict=True)]
+
+
+def _without_lost_messages(claims: Iterable[Claim], context: CommandContext) -> Iterator[Claim]:
+    """Leave out the table of logical messages if the lake does not have the table."""
+    for claim in claims:
+        if claim.table.holds_messages and claim.position is None:
+            context.notify(
+                warning(
+                    f'lake table "{claim.table.ident}" of logical messages does not exist',
+                    detail="Logical messages are left out until the table exists.",
+                    hint="pgsub up FILE makes the table.",
+                )
+            )
+        else:
+            yield claim
 
 
 def _check_owner_is_free(sub: Subscription, context: CommandContext) -> None:

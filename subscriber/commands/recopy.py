@@ -26,6 +26,10 @@ step no row has a position, and every table is copied under a snapshot later tha
 table stays suspended until the copy takes over: the sync worker stores ``s`` and the end of the
 suspension in one transaction. A copy that fails suspends the table again. A table that was never
 in ``s`` since its copy failed is only tried again: state, copy id and kind of the copy stay.
+
+The table of logical messages has nothing to copy. It keeps its rows and goes on at a new position:
+that of a new slot, or, for the table by name, the applied position. A lake table that is missing is
+made anew.
 """
 
 from __future__ import annotations
@@ -44,12 +48,15 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.recopy import mark_for_recopy, mark_to_try_again
 from subscriber.commands.context import CommandContext
+from subscriber.commands.create_drop import make_lake_table, store_new_rel
 from subscriber.commands.leaked_slots import leave_server, warn_of_slots_left
 from subscriber.commands.main_slot import renew_slot
-from subscriber.commands.refresh import await_workers
+from subscriber.commands.refresh import applied_lsn, await_workers
 from subscriber.commands.subscription_row import must_be_ready
+from subscriber.commands.table_mapping import messages_table
 from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.messages import notice, warning
+from workers.lake.sources import source_of
 from workers.process import failpoints
 from workers.publisher.interfaces import ReplicationConn
 from workers.publisher.replication_slots import fetch_slot
@@ -75,6 +82,8 @@ def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
     """
     sub = must_be_ready(name, context)
     chosen = choose_rows(sub, tables, context)
+    messages = [rel for rel in chosen if rel.holds_messages]
+    chosen = [rel for rel in chosen if not rel.holds_messages]
     with closing(context.connect(sub)) as conn:
         gap = find_gap(sub, conn, context)
         if gap is not None and tables:
@@ -88,9 +97,12 @@ def recopy_tables(name: str, tables: Sequence[str], context: CommandContext) -> 
             context.notify(message)
         if gap is None:
             copying = _mark(sub, chosen, context)
+            if messages and tables:
+                with context.workers_stopped(sub.oid):
+                    _go_on_with_messages(sub, messages, None, context)
         else:
             with context.workers_stopped(sub.oid):
-                _begin_anew(sub, chosen, gap, conn, context)
+                _begin_anew(sub, chosen, messages, gap, conn, context)
             copying = []
     for relid in copying:
         # An unstopped copy would delay the new copy.
@@ -169,6 +181,7 @@ def _mark(
 def _begin_anew(
     sub: Subscription,
     chosen: Sequence[SubscriptionRel],
+    messages: Sequence[SubscriptionRel],
     gap: Gap,
     conn: ReplicationConn,
     context: CommandContext,
@@ -179,12 +192,32 @@ def _begin_anew(
     _mark(sub, chosen, context, anew=True)
     point = renew_slot(sub, conn, context)
     failpoints.reach("recopy.slot_made")
+    _go_on_with_messages(sub, messages, point, context)
     with store.transaction():
         now = store.update_subscription(sub.oid, **gap.identity.stored(), max_flush_lsn=point)
         left = leave_server(sub, now, context)
         _set_origin(sub, point, context)
         store.forget_last_error(sub.oid, 0)
     warn_of_slots_left(left, sub, now, context)
+
+
+def _go_on_with_messages(
+    sub: Subscription,
+    messages: Sequence[SubscriptionRel],
+    point: LSN | None,
+    context: CommandContext,
+) -> None:
+    """Let the table of logical messages go on at ``point``, or behind all that it has."""
+    for rel in messages:
+        table = messages_table(sub.tables)
+        at = point
+        if at is None:
+            lake = context.lake().table(table.ident)
+            stamp = None if lake is None else lake.position(source_of(sub, rel))
+            at = LSN(max(applied_lsn(sub, context), rel.lake_lsn, stamp.lsn if stamp else 0))
+        store_new_rel(make_lake_table(sub, rel, table, at, context), context)
+        name = qualified_name(rel.nspname, rel.relname)
+        context.notify(notice(f'table "{name}" has nothing to copy and goes on at {at}'))
 
 
 def _set_origin(sub: Subscription, point: LSN, context: CommandContext) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -198,20 +198,19 @@ def refresh_tables(
             context.notify(message)
     if new:
         raise_first(list(lake_findings(new, context.lake_tables, context.store, sub)))
-    if new and not copy_data:
-        # A running worker could not tell reliably which transactions came before the table
-        # joined: the answer after a crash could differ.
-        with context.workers_stopped(sub.oid):
-            floor = _applied_lsn(sub, context)
-            rels = [_create_lake_table(sub, table, floor, context) for table in new]
-            found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
-    else:
-        for error in privilege_findings(conn, new):
-            # Only a warning: readable tables must not wait for an unreadable table.
-            context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
-        for message in row_security_warnings(conn, published_names(new)):
-            context.notify(message)
-        rels = [new_rel(sub.oid, table, copy_data=True) for table in new]
+    copied = [table for table in new if copy_data and not table.holds_messages]
+    joining = [table for table in new if table not in copied]
+    for error in privilege_findings(conn, copied):
+        # Only a warning: readable tables must not wait for an unreadable table.
+        context.notify(warning(error.primary, detail=error.detail, hint=error.hint))
+    for message in row_security_warnings(conn, published_names(copied)):
+        context.notify(message)
+    rels = [new_rel(sub.oid, table, copy_data=True) for table in copied]
+    # A running worker could not tell reliably which transactions came before a table without a
+    # copy joined: the answer after a crash could differ.
+    with context.workers_stopped(sub.oid) if joining else nullcontext():
+        floor = applied_lsn(sub, context)
+        rels += [_create_lake_table(sub, table, floor, context) for table in joining]
         found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
     _clean_up(found, conn, context)
     changed = found.added or found.removed or found.distrusted or found.replaced
@@ -404,7 +403,7 @@ def _check_not_ahead(
         )
 
 
-def _applied_lsn(sub: Subscription, context: CommandContext) -> LSN:
+def applied_lsn(sub: Subscription, context: CommandContext) -> LSN:
     """The end of the last transaction that will not be applied again."""
     now = must_have(sub.subname, context)
     return LSN(max(now.max_flush_lsn, context.store.origin_lsn(origin_name(sub.oid))))

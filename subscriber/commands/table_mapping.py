@@ -21,7 +21,7 @@ from catalog.errcodes import (
     ObjectInUse,
     ReplicationError,
 )
-from catalog.namespace import qualified_name
+from catalog.namespace import MESSAGES_TABLE, qualified_name
 from catalog.pg_subscription import Subscription, TableOptions, options_of
 from catalog.store_sqlite import CatalogStore
 from config.subscription import mapped_twice
@@ -30,6 +30,7 @@ from workers.changes.column_rules import key_errors, taken_columns
 from workers.lake.refusals import element_names, reserved_names
 from workers.lake.sources import source_column_taken, source_of
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable
+from workers.proto.message_rows import FIRST_WITH_MESSAGES
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import (
     fetch_table_list,
@@ -41,6 +42,7 @@ from workers.publisher.remote_table import (
     PLAIN_TABLE,
     RemoteTable,
     fetch_remote_table_info,
+    messages_as_table,
 )
 
 Tables = Mapping[str, TableOptions]
@@ -66,6 +68,11 @@ class MappedTable:
         return qualified_name(self.whole.nspname, self.whole.relname)
 
     @property
+    def holds_messages(self) -> bool:
+        """Is it the table of logical messages, which has nothing to copy?"""
+        return (self.remote.nspname, self.remote.relname) == MESSAGES_TABLE
+
+    @property
     def published(self) -> list[str]:
         """The publisher's names of the columns that go to the lake."""
         return [column.name for column in self.remote.columns]
@@ -86,12 +93,29 @@ def lake_ident(nspname: str, relname: str, tables: Tables) -> tuple[LakeIdent, T
 def fetch_mapped_tables(
     conn: QueryConn, publications: Sequence[str], tables: Tables
 ) -> list[MappedTable]:
-    """Every published table, by name. Raises the publisher's errors."""
+    """Every published table, by name, and then the table of logical messages, if asked for.
+
+    Raises the publisher's errors, and 0A000 for a publisher that sends no logical messages.
+    """
+    asks_messages = qualified_name(*MESSAGES_TABLE) in tables
+    if asks_messages and conn.server_version < FIRST_WITH_MESSAGES:
+        raise FeatureNotSupported(
+            f"publisher of version {conn.server_version} sends no logical messages",
+            detail=f"PostgreSQL sends them from version {FIRST_WITH_MESSAGES} on.",
+            hint="Take messages_to out of the configuration.",
+        )
     mapped = []
     for nspname, relname in fetch_table_list(conn, publications):
         remote = fetch_remote_table_info(conn, nspname, relname, publications)
         mapped.append(MappedTable(remote, *lake_ident(nspname, relname, tables)))
+    if asks_messages:
+        mapped.append(messages_table(tables))
     return mapped
+
+
+def messages_table(tables: Tables) -> MappedTable:
+    """The table of logical messages."""
+    return MappedTable(messages_as_table(), *lake_ident(*MESSAGES_TABLE, tables))
 
 
 def published_names(mapped: Sequence[MappedTable]) -> list[tuple[str, str]]:

@@ -206,8 +206,8 @@ def test_known_keys_of_a_subscription() -> None:
     with pytest.raises(ConfigFileError) as caught:
         parse("subscriptions: {s: {connection: '', publication: p, publish: x}}", "my.yaml")
     assert caught.value.hint == (
-        "Known keys: connection, password_command, password_command_ttl, password_env, "
-        "publication, sync_slot, tables, with."
+        "Known keys: connection, messages_to, password_command, password_command_ttl, "
+        "password_env, publication, sync_slot, tables, with."
     )
 
 

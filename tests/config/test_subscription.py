@@ -163,3 +163,34 @@ def test_two_passwords() -> None:
 
 def test_permanent_sync_slot() -> None:
     assert statement(more="    sync_slot: permanent\n").sync_slot is SyncSlot.PERMANENT
+
+
+def test_messages_go_to_a_table_that_no_other_table_has() -> None:
+    more = "    messages_to: audit.said\n    tables: {public.a: {to: audit.said}}"
+    error = refused(more=more)
+    assert error.code == "42P07"
+    assert "mapped to lake table" in str(error)
+    assert statement().tables == {}
+    found = statement(more="    messages_to: audit.said").tables
+    assert [(name, options.to) for name, options in found.items()] == [
+        ("pg_catalog.pg_logical_emit_message", ("audit", "said"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("    messages_to: said", 'invalid table name: "said"'),
+        ("    messages_to: pg_catalog.said", 'permission denied to create "pg_catalog.said"'),
+        (
+            "    tables: {pg_catalog.pg_logical_emit_message: {}}",
+            "is the table of logical messages",
+        ),
+        (
+            "    messages_to: b.c\n    tables: {pg_catalog.pg_logical_emit_message: {to: a.b}}",
+            'cannot have "to"',
+        ),
+    ],
+)
+def test_wrong_messages_to(more: str, said: str) -> None:
+    assert said in str(refused(more=more))

@@ -89,6 +89,7 @@ class Family:
         publications: Sequence[str],
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         sync_slot: str | None = None,
+        messages_to: str | None = None,
         **options: Any,
     ) -> None:
         """``pgsub create``; later starts of the family have it in their file."""
@@ -99,6 +100,8 @@ class Family:
             entry["tables"] = {table: dict(words) for table, words in tables.items()}
         if sync_slot:
             entry["sync_slot"] = sync_slot
+        if messages_to:
+            entry["messages_to"] = messages_to
         self.pgsub.command("create", str(self.file_of({name: entry})))
         self.subscriptions[name] = entry
 

@@ -10,12 +10,16 @@ before the cut, and some are open at the cut and end afterwards. A prepared tran
 PREPARE was confirmed is kept until its end, and no row of it is in the lake before its end. The
 slot of a copy waits for prepared transactions, so some are open for long before every other cut
 alone.
+
+Every transaction emits a logical message, and another one follows outside of it. Both are rows of a
+lake table, once.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -85,7 +89,9 @@ class Load(threading.Thread):
                     connection.execute("DELETE FROM keyed WHERE id = %s", [number * 7 % KEYS])
                     if number % 50 == 0:
                         connection.execute("TRUNCATE emptied")
+                    _say(connection, number, transactional=True)
                     connection.execute("INSERT INTO emptied VALUES (%s)", [number])
+                _say(connection, number, transactional=False)
                 self.done.append((number, _position(connection)))
                 if number % 2 == 0:
                     self._prepare(connection, number)
@@ -170,7 +176,7 @@ def test_a_power_cut_takes_nothing_that_was_confirmed(
         "CREATE PUBLICATION held FOR TABLES IN SCHEMA prep",
     )
     options: dict[str, Any] = {"synchronous_commit": synchronous_commit}
-    family.create(NAME, database.dsn, ["pub"], **options)
+    family.create(NAME, database.dsn, ["pub"], messages_to="public.said", **options)
     family.create(TWO_PHASE, database.dsn, ["held"], two_phase=True, **options)
     wait_until(lambda: _set_up(family), CAUGHT_UP_SECONDS, family.log_tail)
     moments = random.Random(SEED)
@@ -195,9 +201,23 @@ def test_a_power_cut_takes_nothing_that_was_confirmed(
         wait_until(lambda: _caught_up(family, database), CAUGHT_UP_SECONDS, family.log_tail)
         for table in tables:
             assert family.pgsub.rows("public", table) == native_rows(database, table), (cut, table)
+        said = Counter(family.pgsub.rows("public", "said", ["content", "transactional"]))
+        assert said == _said(last), cut
         assert _held(family) == sorted(database.execute("SELECT n FROM prep.held")), cut
     assert confirmed, "no cut came after a confirmed transaction"
     assert kept, "no cut came between a confirmed PREPARE and its end"
+
+
+def _say(connection: psycopg.Connection, number: int, *, transactional: bool) -> None:
+    connection.execute(
+        "SELECT pg_logical_emit_message(%s, 'load', %s::bytea)",
+        [transactional, str(number).encode()],
+    )
+
+
+def _said(last: int) -> Counter[tuple[bytes, bool]]:
+    """The messages of all transactions so far."""
+    return Counter((b"%d" % n, each) for n in range(1, last + 1) for each in (True, False))
 
 
 def _cut(disk: LoopDisk, family: Family) -> None:

@@ -2,7 +2,8 @@
 
 A round prepares two transactions, commits one and rolls the other back, beside ordinary
 transactions. Somebody dies at one place of the round. Afterwards the rows equal the publisher's and
-nothing is prepared; no reader has seen a prepared row before. The rounds of enabling make a
+nothing is prepared; no reader has seen a prepared row before. Logical messages are rows like any:
+of the transactions, and outside of them. The rounds of enabling make a
 subscription each, because two-phase commit is enabled once.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
@@ -57,6 +58,7 @@ class TwoPhaseRounds(Rounds):
     name: str
     number: int = 0
     sub: str = ""
+    said: Counter[Any] = field(default_factory=Counter)
 
     def rounds(self, cases: list[Case]) -> None:
         """Each victim dies while two-phase commit is enabled, and then around each end."""
@@ -71,10 +73,17 @@ class TwoPhaseRounds(Rounds):
     def _enable(self, way: Way, place: str) -> None:
         """A new subscription; what is prepared before, during and after is committed at its end."""
         self._leave()
+        self.said.clear()
         self.number += 1
         self.sub = f"{self.name}_{self.number}"
         self.family.failpoints.arm(place, action=self._action(way))
-        self.family.create(self.sub, self.database.dsn, [self.name], two_phase=True)
+        self.family.create(
+            self.sub,
+            self.database.dsn,
+            [self.name],
+            messages_to=f"{self.name}.said",
+            two_phase=True,
+        )
         self._die(way, place)
         wait_until(lambda: self._state() == "e", PATIENCE, self.family.log_tail)
         self._prepare()
@@ -117,18 +126,28 @@ class TwoPhaseRounds(Rounds):
             f"BEGIN; INSERT INTO {log} VALUES ({first}, 'prepared');"
             f"INSERT INTO {keyed} SELECT n, 'p' FROM generate_series({first}, {first + 4}) n;"
             f"UPDATE {keyed} SET v = v || '.' WHERE id = -1;"
+            f"{self._says('prepared', transactional=True)};"
             f"PREPARE TRANSACTION '{self.name} a'"
         )
         self.database.run(f"INSERT INTO {log} VALUES ({first + 1}, 'between')")
         self.database.execute(
             f"BEGIN; INSERT INTO {keyed} VALUES ({first + 5}, 'never');"
+            f"SELECT pg_logical_emit_message(true, 'never', 'never');"
+            f"{self._says('alone', transactional=False)};"
             f"PREPARE TRANSACTION '{self.name} b'"
         )
+
+    def _says(self, prefix: str, *, transactional: bool) -> str:
+        """The statement to emit a message that is not rolled back."""
+        self.said[prefix, str(self.number).encode(), transactional] += 1
+        return f"SELECT pg_logical_emit_message({transactional}, '{prefix}', '{self.number}')"
 
     def _prepared_rows(self) -> list[Any]:
         """Those of the round that are in the lake; ordinary rows beside them may be there."""
         ours, first = self._ours(), self.number * 10
         seen = [row for row in ours["log"] if row == (first, "prepared")]
+        said = ("prepared", str(self.number).encode(), True)
+        seen += [row for row in ours["said"] if row == said]
         return seen + [row for row in ours["keyed"] if first <= row[0] <= first + 5]
 
     def _end(self) -> None:
@@ -137,6 +156,7 @@ class TwoPhaseRounds(Rounds):
             f"INSERT INTO {log} VALUES ({first + 2}, 'before')",
             f"COMMIT PREPARED '{self.name} a'",
             f"ROLLBACK PREPARED '{self.name} b'",
+            self._says("after", transactional=True),
             f"INSERT INTO {log} VALUES ({first + 3}, 'after')",
         )
 
@@ -156,14 +176,18 @@ class TwoPhaseRounds(Rounds):
         published = {
             table: Counter(self.database.execute(rows.format(self.name, table))) for table in TABLES
         }
-        self.compare([case], published, self._ours())
+        self.compare([case], {**published, "said": self.said}, self._ours())
         left = self.family.pgsub.status("pg_prepared_xacts")
         if left:
             self.blame([case], f"left prepared: {[row['gid'] for row in left]}")
 
     def _ours(self) -> dict[str, Counter[Any]]:
         rows = self.family.pgsub.rows
-        return {table: Counter(rows(self.name, table, ["id", "v"])) for table in TABLES}
+        found: dict[str, Counter[Any]] = {
+            table: Counter(rows(self.name, table, ["id", "v"])) for table in TABLES
+        }
+        said = Counter(rows(self.name, "said", ["prefix", "content", "transactional"]))
+        return {**found, "said": said}
 
     def _leave(self) -> None:
         if self.sub in self.family.subscriptions:

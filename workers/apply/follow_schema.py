@@ -34,8 +34,9 @@ a name may be another column's by now. So the remembered columns are forgotten b
 of a message with other columns, and later count as never seen. A message with a column that the
 lake table lacks is an error: no row is written, and nothing is forgotten.
 
-Left alone are shared lake tables. A table with excluded columns is checked in every mode: no value
-of an excluded column may come under another name (``workers.changes.column_rules``).
+Left alone are shared lake tables, and the table of logical messages. A table with excluded columns
+is checked in every mode: no value of an excluded column may come under another name
+(``workers.changes.column_rules``).
 """
 
 from __future__ import annotations
@@ -147,6 +148,8 @@ class SchemaFollower:
             rel = rels[target]
             options = sub.table_options(rel.nspname, rel.relname)
             mode = self._mode(options)
+            if rel.holds_messages:
+                continue
             for run in own:
                 if run.relation is None or run.changes is None:
                     continue

@@ -20,7 +20,8 @@ killed after the second line leaves a suspended b: the successor gets 500 again 
 An error suspends only if the tables at fault are known (``ReplicationError.tables``), all of them
 say ``suspend``, and a later try cannot help. A lost connection, a refused login, a full disk, a
 dead or unfit lake server suspend nothing, and neither does a bug. A missing lake table suspends the
-table only if another table of the subscription can be read: a wrong catalog lacks every table.
+table only if another table of the subscription can be read: a wrong catalog lacks every table. The
+table of logical messages is never suspended: no copy could bring the missed messages back.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ def may_suspend(error: ReplicationError, sub: Subscription, default: str) -> boo
 
 def on_error(sub: Subscription, rel: SubscriptionRel, default: str) -> str:
     """What an error does to a table: ``stop`` or ``suspend``."""
+    if rel.holds_messages:
+        return "stop"
     options = sub.table_options(rel.nspname, rel.relname)
     return options.on_error or default
 

@@ -49,6 +49,7 @@ from workers.columnar.binary.forms import FIRST_NORMAL_OID
 from workers.columnar.column_reader import UnreadableValue, in_form
 from workers.lake.sources import delete_rows, source_of
 from workers.lake.table import LakeTable
+from workers.proto.message_rows import MESSAGES
 from workers.proto.messages import Relation
 from workers.publisher.binary_columns import BinaryForms, UnknownForm
 from workers.publisher.fingerprint import (
@@ -62,6 +63,8 @@ from workers.stream.batch import Batch
 from workers.tables.rename_watch import TableRenamed
 
 log = logging.getLogger(__name__)
+
+_FORMS_OF_MESSAGES = BinaryForms(lambda _unknown: {})
 
 _BOXES = 1020  # box[], the only built-in array whose elements no comma separates
 
@@ -151,10 +154,13 @@ def _after_renaming(sub: Subscription, rel: SubscriptionRel, target: RelName) ->
 def run_in_form(run: Run, binary: BinaryForms | None) -> Run:
     """Return a run that knows how the values are read.
 
-    A value or a type that cannot be read is the fault of the transaction.
+    A value or a type that cannot be read is the fault of the transaction. Logical messages have
+    binary form in every stream.
     """
     if run.relation is None or run.changes is None:
         return run
+    if run.relation == MESSAGES:
+        binary = _FORMS_OF_MESSAGES
     try:
         nodes = None if binary is None else binary.of(run.relation)
         return replace(run, changes=in_form(run.changes, nodes))

@@ -84,7 +84,7 @@ log = logging.getLogger(__name__)
 
 def asks_two_phase(sub: Subscription, rels: Iterable[SubscriptionRel], server_version: int) -> bool:
     """Does the stream start with ``two_phase``? Pending, and ``AllTablesyncsReady``."""
-    states = [rel.srsubstate for rel in rels]
+    states = [rel.srsubstate for rel in rels if not rel.holds_messages]
     return (
         sub.subtwophasestate is TwoPhaseState.PENDING
         and server_version >= FIRST_WITH_TWO_PHASE

@@ -191,6 +191,7 @@ def _stream(
             remember_flush=lambda lsn: remember_flush(store, sub.oid, lsn, watch),
             binary=binary is not None,
             two_phase=enables,
+            messages=any(rel.holds_messages for rel in rels),
         )
     try:
         if enables:

@@ -3,13 +3,15 @@
 PostgreSQL's ``relation.c``. A Relation message announces oid, names, columns and key flags of a
 remote table, before the first change of the table and again after any change of the definition.
 The last message before a change describes the tuples of the change. The target table is found by
-name. The type of the *lake's* column says how the publisher's text is read, as in PostgreSQL the
+name. The relation of logical messages is never announced, and is in force from the start. The type
+of the *lake's* column says how the publisher's text is read, as in PostgreSQL the
 type of the subscriber's column.
 """
 
 from __future__ import annotations
 
 from catalog.errcodes import ProtocolViolation
+from workers.proto.message_rows import MESSAGES
 from workers.proto.messages import Relation
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage
 
@@ -21,7 +23,7 @@ class LogicalRepRelMap:
     """Remote relation oid → the Relation message in force."""
 
     def __init__(self) -> None:
-        self._relations: dict[int, Relation] = {}
+        self._relations: dict[int, Relation] = {MESSAGES.relid: MESSAGES}
         self._announced: set[Relation] = set()
 
     def copy(self) -> LogicalRepRelMap:

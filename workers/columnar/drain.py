@@ -4,14 +4,7 @@ One kernel, compiled, without the GIL, calls the libpq that owns the connection:
 ``PQgetCopyData`` returns a message, ``PQconsumeInput`` reads the bytes in the socket. When a read
 brought no message, the kernel returns and the caller waits on the socket.
 
-A reader that keeps up costs the publisher dearly: the walsender sends each message separately, and
-on TCP each message becomes a packet. So when the socket is nearly empty the kernel naps, twice as
-long each time while messages keep coming, up to ``longest_nap``: messages sent in the meantime go
-out, and come in, in one piece. Half a million small rows cost a walsender on this machine 3.8 to
-4.5 s of CPU with naps of 0.2 ms and 1.9 to 2.8 s with naps of 20 ms, with a receive buffer that a
-nap fills (``workers.publisher.connection``); the reader's CPU time went from 1.0 to 0.2 s. Naps
-shrink again whenever no message came, to the first nap if little had come before: a trickle is
-passed on at once.
+When the socket is nearly empty the kernel naps before the next read (``columnar.naps``).
 
 A WAL message (``w``) becomes a spool record: the payload after a little-endian u32 length. A
 keepalive (``k``) only moves positions. The kernel ignores further types, as PostgreSQL does. For
@@ -29,6 +22,10 @@ buffer. Inside a part every message but Origin has the id of a subtransaction be
 The record is without the id: the record is that of an ordinary transaction. The kernel notes where
 the changes of another subtransaction begin. Of every Relation message, streamed or not, the kernel
 notes the place of the record.
+
+Where logical messages were asked for, a Message becomes an Insert (``columnar.logical_message``).
+A message outside of transactions becomes a transaction alone, and is noted like a Commit. No
+transaction is sent in parts then (``workers.stream.start``).
 
     run → IDLE             no bytes are left; wait for the socket
     run → MORE             the time budget or the table of commits is used up; call again
@@ -57,6 +54,8 @@ from config.limits import (
 )
 from workers.columnar import libpq
 from workers.columnar.kernel import kernel
+from workers.columnar.logical_message import is_alone, size_as_rows, write_rows
+from workers.columnar.naps import nap, now, waiting
 from workers.columnar.tuples import Bytes, be32, be64
 from workers.proto import decode
 from workers.proto.messages import (
@@ -70,12 +69,13 @@ from workers.proto.messages import (
 )
 
 # Cells of the kernel's state; the cells of the first line live from call to call. ``_STREAM`` is
-# the id of the transaction whose part is being received, ``_SUB`` the last subtransaction's.
-_PENDING, _PENDING_LENGTH, _CHANGES, _NAP, _LAST_END, _STREAM, _SUB = 0, 1, 2, 3, 4, 5, 6
-_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 7, 8, 9, 10, 11
-_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 12, 13, 14, 15, 16
-_STREAMED, _SUBS, _RELATIONS, _CONTROL = 17, 18, 19, 20
-_CELLS: Final = 21
+# the id of the transaction whose part is being received, ``_SUB`` the last subtransaction's, and
+# ``_AS_ROWS`` says whether logical messages become inserts.
+_PENDING, _PENDING_LENGTH, _CHANGES, _NAP, _LAST_END, _STREAM, _SUB, _AS_ROWS = range(8)
+_RECEIVED, _SEND_TIME, _KEEPALIVE, _REPLY, _NEED = 8, 9, 10, 11, 12
+_MESSAGES, _BYTES, _COMMITS, _STATUS, _POSITION = 13, 14, 15, 16, 17
+_STREAMED, _SUBS, _RELATIONS, _CONTROL = 18, 19, 20, 21
+_CELLS: Final = 22
 
 _MALFORMED: Final = 7  # only inside: ``_raise_malformed``
 _IDLE, _MORE, _FULL, _ASKED, _END, _ERROR, _AT_STREAM = range(7)
@@ -93,7 +93,6 @@ _COMMIT_LENGTH: Final = 26
 _PREPARE_SHORTEST: Final = 31  # with an empty gid, of PREPARE and of COMMIT PREPARED
 _ROLLBACK_SHORTEST: Final = 39
 _SCRATCH: Final = 256  # header, and the longest end of a transaction: Stream Prepare with its gid
-_FIONREAD: Final = 0x541B  # Linux: bytes that can be read from a socket
 
 
 class DrainStatus(IntEnum):
@@ -147,12 +146,18 @@ class DrainResult:
 class Drain:
     """Drains one connection in COPY_BOTH state; ``conn_ptr`` is its ``PGconn *``.
 
-    ``longest_nap`` is in nanoseconds. The stream begins at ``start``. The caller owns the
-    connection, and no further thread uses the connection during ``run``.
+    ``longest_nap`` is in nanoseconds. The stream begins at ``start``. With ``messages`` logical
+    messages become inserts. The caller owns the connection, and no further thread uses the
+    connection during ``run``.
     """
 
     def __init__(
-        self, conn_ptr: int, *, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS, start: int = 0
+        self,
+        conn_ptr: int,
+        *,
+        longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS,
+        start: int = 0,
+        messages: bool = False,
     ) -> None:
         libpq.register_symbols()
         self._conn = conn_ptr
@@ -160,6 +165,7 @@ class Drain:
         self._state = np.zeros(_CELLS, np.int64)
         self._state[_NAP] = DRAIN_FIRST_NAP_NANOSECONDS
         self._state[_LAST_END] = start
+        self._state[_AS_ROWS] = messages
         self._commits = np.empty((DRAIN_COMMITS, 5), np.int64)
         self._subs = np.empty((DRAIN_COMMITS, 3), np.int64)
         self._relations = np.empty(DRAIN_COMMITS, np.int64)
@@ -230,27 +236,6 @@ class Drain:
 
 
 @kernel
-def _now(words: Any) -> Any:
-    """Nanoseconds of the monotonic clock (Linux's clock 1)."""
-    libpq.clock_gettime(1, words.ctypes.data)
-    return words[0] * 1_000_000_000 + words[1]
-
-
-@kernel
-def _nap(words: Any, nanoseconds: int) -> None:
-    words[0], words[1] = 0, nanoseconds
-    libpq.nanosleep(words.ctypes.data, 0)
-
-
-@kernel
-def _waiting(conn: int, words: Any) -> Any:
-    """The number of bytes in the socket."""
-    words[0] = 0  # the answer is an int, half a word
-    libpq.ioctl(libpq.socket(conn), _FIONREAD, words.ctypes.data)
-    return words[0]
-
-
-@kernel
 def _release(state: Any) -> None:
     """Give the kept message back to libpq."""
     libpq.freemem(state[_PENDING])
@@ -263,7 +248,7 @@ def _drain(
 ) -> None:
     """Take messages until a reason to return; the reason goes to ``state[_STATUS]``."""
     budget, first_nap, longest_nap, few_bytes = limits
-    started = _now(words)
+    started = now(words)
     since_read = 0  # bytes
     fresh = True  # no read from the socket yet in this call
     while True:
@@ -280,11 +265,11 @@ def _drain(
                     state[_NAP] = first_nap if trickle else max(state[_NAP] // 2, first_nap)
                     state[_STATUS] = _IDLE
                     return
-                if _now(words) - started > budget:
+                if now(words) - started > budget:
                     state[_STATUS] = _MORE
                     return
-                if not fresh and since_read < few_bytes and _waiting(conn, words) < few_bytes:
-                    _nap(words, state[_NAP])
+                if not fresh and since_read < few_bytes and waiting(conn, words) < few_bytes:
+                    nap(words, state[_NAP])
                     state[_NAP] = min(state[_NAP] * 2, longest_nap)
                 fresh = False
                 since_read = 0
@@ -349,6 +334,8 @@ def _take(out: Any, notes: Any, state: Any, head: Any) -> Any:
         if cut < 0:
             return _MALFORMED
     position = state[_POSITION]
+    if first == _MESSAGE and state[_AS_ROWS] and not cut:
+        return _take_logical_message(out, notes[0], state, head, payload)
     if position + 4 + payload - cut > len(out):
         state[_NEED] = 4 + payload - cut
         return _FULL
@@ -365,6 +352,28 @@ def _take(out: Any, notes: Any, state: Any, head: Any) -> Any:
     state[_POSITION] = position + 4 + payload - cut
     _note_position(head, state, payload)
     return _IDLE if state[_STREAM] else _note(head, notes[0], state, payload)
+
+
+@kernel
+def _take_logical_message(out: Any, commits: Any, state: Any, head: Any, payload: int) -> Any:
+    """Store a logical message as an insert, and as a transaction if it is not of one."""
+    at, position = _HEADER + 1, state[_POSITION]
+    alone = is_alone(head, at)
+    size = size_as_rows(payload, alone)
+    if position + size > len(out):
+        state[_NEED] = size
+        return _FULL
+    source = state[_PENDING] + at
+    if not write_rows(out, position, head, at, source, payload, alone):
+        return _MALFORMED
+    state[_POSITION] = position + size
+    _note_position(head, state, payload)
+    if alone:
+        lsn = be64(head, at + 1)
+        _enter(commits, state, lsn - 1, lsn, be64(head, 17), 1)
+    else:
+        state[_CHANGES] += 1
+    return _IDLE
 
 
 @kernel
@@ -415,16 +424,21 @@ def _note(head: Any, commits: Any, state: Any, payload: int) -> Any:
             malformed = payload < (_ROLLBACK_SHORTEST if kind == _R else _PREPARE_SHORTEST)
         if malformed:
             return _MALFORMED
-        row = state[_COMMITS]
         end = be64(head, _HEADER + 10)
         if kind == _P:
             end = max(end, state[_LAST_END])
-        commits[row, 0] = state[_POSITION]
-        commits[row, 1] = be64(head, _HEADER + 2)
-        commits[row, 2] = end
-        commits[row, 3] = be64(head, _HEADER + (26 if kind == _R else 18))
-        commits[row, 4] = state[_CHANGES]
-        state[_LAST_END] = end
+        time = be64(head, _HEADER + (26 if kind == _R else 18))
+        _enter(commits, state, be64(head, _HEADER + 2), end, time, state[_CHANGES])
         state[_CHANGES] = 0
-        state[_COMMITS] += 1
     return _IDLE
+
+
+@kernel
+def _enter(commits: Any, state: Any, final: int, end: int, time: int, changes: int) -> None:
+    """Enter a transaction that ends with the last record."""
+    row = state[_COMMITS]
+    commits[row, 0] = state[_POSITION]
+    commits[row, 1], commits[row, 2] = final, end
+    commits[row, 3], commits[row, 4] = time, changes
+    state[_LAST_END] = end
+    state[_COMMITS] += 1

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from catalog.errcodes import ProtocolViolation, UndefinedObject
-from catalog.namespace import quote_literal, quote_literal_list
+from catalog.namespace import MESSAGES_TABLE, quote_literal, quote_literal_list
+from workers.proto.message_rows import MESSAGES
 from workers.publisher.fingerprint import (
     PublishedActions,
     TableName,
@@ -31,6 +32,7 @@ from workers.publisher.replica_identity import (
 
 PLAIN_TABLE: Final = "r"
 PARTITIONED_TABLE: Final = "p"
+BASE_TYPE: Final = "b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,32 @@ class RemoteTable:
         found = [c for c in self.columns if c.in_key or c.name in self.key_under_full]
         key = [(c.name, c.atttypid, c.atttypmod) for c in found]
         return with_file(with_key_digest(self.fingerprint, key_digest(key)), self.file)
+
+
+def messages_as_table() -> RemoteTable:
+    """The logical messages, as a published table that has inserts only."""
+    columns = tuple(
+        RemoteColumn(
+            attnum=number,
+            name=column.name,
+            in_key=False,
+            generated=False,
+            type=ColumnType(column.typid, column.typmod, "pg_catalog", "", BASE_TYPE),
+            atttypid=column.typid,
+        )
+        for number, column in enumerate(MESSAGES.columns, 1)
+    )
+    return RemoteTable(
+        *MESSAGES_TABLE,
+        relid=MESSAGES.relid,
+        relkind=PLAIN_TABLE,
+        relreplident=MESSAGES.replident,
+        columns=columns,
+        row_filters=(),
+        actions=PublishedActions(
+            insert=True, update=False, delete=False, truncate=False, viaroot=False
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

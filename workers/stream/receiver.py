@@ -103,7 +103,7 @@ class Receiver(threading.Thread):
     """Owns ``conn`` while running; the main thread uses only the methods below.
 
     ``keys`` identify the stream in a log line, for example ``subid=16384 slot=sales``. The stream
-    begins at ``start``.
+    begins at ``start``. With ``messages`` the publisher was asked for logical messages.
     """
 
     def __init__(
@@ -114,6 +114,7 @@ class Receiver(threading.Thread):
         *,
         keys: str,
         start: LSN = InvalidXLogRecPtr,
+        messages: bool = False,
         wake_main: Callable[[], None],
         report: Callable[[ReceiveStats], None],
         remember_flush: Callable[[LSN], None],
@@ -131,7 +132,9 @@ class Receiver(threading.Thread):
         longest_nap = (
             DRAIN_LONGEST_NAP_NANOSECONDS if conn.is_near() else DRAIN_FIRST_NAP_NANOSECONDS
         )
-        self._drain = Drain(conn.pgconn_ptr, longest_nap=longest_nap, start=start)
+        self._drain = Drain(
+            conn.pgconn_ptr, longest_nap=longest_nap, start=start, messages=messages
+        )
         self._lock = threading.Lock()
         self._positions = FlushPositions()
         self._reported = Positions(InvalidXLogRecPtr, InvalidXLogRecPtr)

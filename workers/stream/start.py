@@ -27,6 +27,7 @@ from catalog.pg_subscription import Subscription
 from catalog.remedies import after_a_gap
 from config.guc import Settings
 from config.quantities import format_duration, parse_duration
+from workers.proto.message_rows import FIRST_WITH_MESSAGES
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
@@ -62,11 +63,19 @@ class Stream:
 
 
 def start_options(
-    sub: Subscription, server_version: int, *, binary: bool = False, two_phase: bool = False
+    sub: Subscription,
+    server_version: int,
+    *,
+    binary: bool = False,
+    two_phase: bool = False,
+    messages: bool = False,
 ) -> dict[str, str]:
     """START_REPLICATION's options, in the order of PostgreSQL's subscriber.
 
     ``two_phase`` turns the slot's property on, for good; without ``two_phase`` the property stays.
+    ``messages`` asks for logical messages; PostgreSQL's subscriber never does. Then no transaction
+    is sent while it runs: the publisher would send a message of a savepoint as one of the whole
+    transaction, and nothing would tell that the savepoint was rolled back.
 
     Publishers before 14 know neither ``binary`` nor ``streaming``: their values arrive as text, and
     their transactions at the commit, as in PostgreSQL.
@@ -77,8 +86,9 @@ def start_options(
         proto = "3"
     else:
         proto = "2" if server_version == 14 else "1"
+    messages = messages and server_version >= FIRST_WITH_MESSAGES
     options = {"proto_version": proto}
-    if server_version >= 14 and sub.substream is not Streaming.OFF:
+    if server_version >= 14 and sub.substream is not Streaming.OFF and not messages:
         options["streaming"] = "on"
     if two_phase:
         options["two_phase"] = "on"
@@ -87,6 +97,8 @@ def start_options(
     options["publication_names"] = ",".join(escape_identifier(name) for name in sub.subpublications)
     if binary:
         options["binary"] = "true"
+    if messages:
+        options["messages"] = "true"
     return options
 
 
@@ -103,10 +115,13 @@ def start_stream(
     remember_flush: Callable[[LSN], None],
     binary: bool,
     two_phase: bool = False,
+    messages: bool = False,
 ) -> Stream:
     """Run START_REPLICATION and start the receive thread."""
     wal_sender_timeout = parse_duration(conn.exec("SHOW wal_sender_timeout")[0][0] or "60s")
-    options = start_options(sub, conn.server_version, binary=binary, two_phase=two_phase)
+    options = start_options(
+        sub, conn.server_version, binary=binary, two_phase=two_phase, messages=messages
+    )
     conn.start_streaming(slot, start, options)
     spool = Spool(
         spool_dir, memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
@@ -117,19 +132,28 @@ def start_stream(
         _limits(settings, wal_sender_timeout),
         keys=f"subid={sub.oid} slot={slot}",
         start=start,
+        messages="messages" in options,
         wake_main=wake_main,
         report=report,
         remember_flush=remember_flush,
     )
     receiver.start()
     log.info(
-        "action=start_replication subid=%d slot=%s lsn=%s proto_version=%s streaming=%s",
+        "action=start_replication subid=%d slot=%s lsn=%s proto_version=%s streaming=%s "
+        "messages=%s",
         sub.oid,
         slot,
         start,
         options["proto_version"],
         options.get("streaming", "off"),
+        options.get("messages", "false"),
     )
+    if sub.substream is not Streaming.OFF and "messages" in options:
+        log.info(
+            "action=streaming_off subid=%d a transaction is received at its commit, because "
+            "messages_to asks for logical messages",
+            sub.oid,
+        )
     if sub.substream is Streaming.PARALLEL and "streaming" in options:
         log.info(
             "action=streaming_on subid=%d streaming = parallel runs as on: a large transaction is "

@@ -61,7 +61,8 @@ def columns_side_by_side(name: str, table: str | None, context: CommandContext) 
     a table that is locked on the publisher.
     """
     sub = must_be_ready(name, context)
-    rels = choose_rows(sub, () if table is None else (table,), context)
+    chosen = choose_rows(sub, () if table is None else (table,), context)
+    rels = [rel for rel in chosen if not rel.holds_messages]  # the publisher has no such table
     if not rels:
         return []
     with closing(context.connect(sub)) as conn:

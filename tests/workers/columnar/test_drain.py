@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,16 +30,21 @@ from workers.proto.messages import BeginPrepare, CommitPrepared, Prepare, Rollba
 OVER = (DrainStatus.END, DrainStatus.ERROR)
 
 
-def drain_of(conn: pq.abc.PGconn, **options: int) -> Drain:
+def drain_of(conn: pq.abc.PGconn, **options: Any) -> Drain:
     pointer = getattr(conn, "pgconn_ptr")  # noqa: B009 - the protocol class lacks it
     return Drain(pointer, **options)
 
 
 def drain_all(
-    conn: pq.abc.PGconn, size: int, longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS
+    conn: pq.abc.PGconn,
+    size: int,
+    longest_nap: int = DRAIN_FIRST_NAP_NANOSECONDS,
+    *,
+    messages: bool = False,
 ) -> tuple[bytes, list[DrainResult]]:
     """Everything up to the end of the stream through a buffer of ``size`` bytes."""
-    drain, buf = drain_of(conn, longest_nap=longest_nap), np.zeros(size, np.uint8)
+    drain = drain_of(conn, longest_nap=longest_nap, messages=messages)
+    buf = np.zeros(size, np.uint8)
     received = b""
     results: list[DrainResult] = []
     while not results or results[-1].status not in OVER:

@@ -114,6 +114,19 @@ def test_h_27_what_the_publisher_knows_is_asked_for(
 
 
 @pytest.mark.parametrize(("version", "known"), [(18, True), (14, True), (13, False)])
+def test_logical_messages_are_asked_for_where_wanted_and_known(version: int, known: bool) -> None:
+    plain = start_options(SUB, version)
+    asked = start_options(SUB, version, messages=True)
+    assert (asked.get("messages"), "messages" in plain) == ("true" if known else None, False)
+
+
+def test_what_is_rolled_back_to_a_savepoint_is_not_sent_where_messages_are_asked_for() -> None:
+    """The publisher sends a message of a savepoint as one of the whole transaction."""
+    assert "streaming" in start_options(SUB, 18)
+    assert "streaming" not in start_options(SUB, 18, messages=True)
+
+
+@pytest.mark.parametrize(("version", "known"), [(18, True), (14, True), (13, False)])
 def test_014_an_older_publisher_does_not_know_the_option(version: int, known: bool) -> None:
     assert requires_binary(replace(SUB, subbinary=True), version) is known
     assert not requires_binary(SUB, version)
