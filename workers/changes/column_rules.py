@@ -10,7 +10,8 @@ name. So an excluded column is *guarded*:
 * A message, or a table to be copied, must have every excluded column by name.
 * The lake table remembers the number of every excluded column. A number under another name without
   a rule is an error, also if another column has the old name by now.
-* A dropped number does no harm: PostgreSQL never uses the number again.
+* A dropped number does no harm: PostgreSQL never uses the number again. But a message with a new
+  column may come from before the drop, and the new name may have been the dropped column's.
 
 No error of this module is answered by a new copy: the copy would bring the values to the lake.
 
@@ -146,6 +147,13 @@ def check_guarded(
     for name in options.excluded:
         if name not in names and name not in gone:
             raise _may_be_renamed(table, name, None)
+    if before is not None and shape is not None:
+        known = {each.attnum for each in before.columns}
+        others = {each.name for each in shape.columns if each.attnum not in known}
+        others -= {*options.excluded}
+        for was in guarded:
+            if was.typid and was.attnum in dropped and others.intersection(names):
+                raise _may_be_renamed(table, was.name, None)
     numbered = {} if shape is None else {each.attnum: each.name for each in shape.columns}
     for was in guarded:
         now = numbered.get(was.attnum, was.name)

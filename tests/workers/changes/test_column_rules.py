@@ -20,14 +20,15 @@ from workers.changes.column_rules import (
     taken_of,
     unnamed_column,
 )
-from workers.changes.remembered_columns import RememberedColumns
+from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.publisher.fingerprint import PublishedActions
 from workers.publisher.remote_table import ColumnType, RemoteColumn, RemoteTable
 
 INT4 = ColumnType(23, -1, "pg_catalog", "int4", "b")
 OPTIONS = TableOptions(excluded=("ssn",))
+TAKEN = tuple(RememberedColumn(n, name, 23, -1, 23, n) for n, name in ((1, "id"), (3, "v")))
 MEMORY = RememberedColumns(
-    "e", 1, 3, {1: 5}, (), guarded=guarded_columns(shape("id", "ssn", "v"), OPTIONS)
+    "e", 1, 3, {1: 5}, TAKEN, guarded=guarded_columns(shape("id", "ssn", "v"), OPTIONS)
 )
 
 
@@ -98,6 +99,8 @@ def test_a_column_is_left() -> None:
         (("id", "social", "v"), (1, 2, 3), False),
         (("id", "v", "ssn"), (1, 2, 3), False),
         (("id", "social", "v", "ssn"), (1, 2, 3, 4), False),
+        (("id", "v", "social"), (1, 3, 4), False),  # dropped: was social the name before?
+        (("id", "v", "social", "ssn"), (1, 3, 4, 5), False),
     ],
 )
 def test_a_number_keeps_its_rule(

@@ -149,6 +149,29 @@ def test_a_dropped_column_is_followed(excluded: Subscribed, publisher: Publisher
     assert '"guarded":[[5,"ssn"' in stored
 
 
+@pytest.mark.parametrize("again", [(), ("ssn",)])
+def test_a_new_name_in_place_of_a_dropped_column_may_be_the_column(
+    world: Subscribed, publisher: Publisher, again: tuple[str, ...]
+) -> None:
+    """Trace: ssn is renamed to social; a row; social is dropped, and another social is added.
+
+    ``again``: the name is another column's by then. The row has the values of ssn, and comes under
+    a name and a type that the shape has.
+    """
+    world.declare("a", excluded=("ssn",), on_error="stop")
+    publisher.shape = shape("id", "v", "ssn")
+    before = relation(1, "a", "id", "v", "ssn")
+    worker(world, publisher).apply_batch(batch([before, Insert(1, row("1", "10", "777"))]))
+    publisher.shape = shape(*("id", "v", "social", *again), numbers=(1, 2, 4, 5)[: 3 + len(again)])
+    between = relation(1, "a", "id", "v", "social", *again)
+    with pytest.raises(ReplicationError) as caught:
+        worker(world, publisher).apply_batch(
+            batch([between, Insert(1, row("2", "20", "778", *again and "9"))], after=100)
+        )
+    assert caught.value.primary == 'excluded column "ssn" of table "public.a" is not there any more'
+    assert rows(world) == [{"id": 1, "v": 10}]
+
+
 def test_another_type_of_the_column_changes_nothing(
     excluded: Subscribed, publisher: Publisher
 ) -> None:
