@@ -80,6 +80,16 @@ class RememberedColumns:
             (each.name, each.typid, each.typmod) for each in present
         ] == [(each.name, each.typid, each.typmod) for each in relation.columns]
 
+    def has_files(self, now: Mapping[int, int]) -> bool:
+        """Was no row rewritten since? Partitions come and go.
+
+        If none of the known partitions is there any more, the present ones must have their first
+        file: the number of such a file is the number of the relation.
+        """
+        known = self.files.keys() & now.keys()
+        first = all(file == relid for relid, file in now.items())
+        return (first or bool(known)) and all(now[each] == self.files[each] for each in known)
+
     def are_in(self, lake: Sequence[LakeColumn]) -> bool:
         """Does the lake table still have every remembered column?"""
         present = {each.field_id for each in lake}

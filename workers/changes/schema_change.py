@@ -97,8 +97,10 @@ class Decision:
         ids = {each.name: each.field_id for each in lake}
         columns = tuple(_remember(each, ids[name]) for each, name in self._columns)
         before, shape = self._before, self._shape
-        known = (before.epoch, before.relid, self._natts, shape.files, columns)
-        return RememberedColumns(*known, self._kept, shape.lists, self._guarded)
+        ahead = _highest(shape.columns) > self._natts  # a later column has to be compared, too
+        files, lists = (before if ahead else shape).files, (before if ahead else shape).lists
+        known = (before.epoch, before.relid, self._natts, files, columns)
+        return RememberedColumns(*known, self._kept, lists, self._guarded)
 
 
 def first_look(
@@ -148,6 +150,9 @@ def decide(
             "known any more."
         )
     last = max(before.natts, _highest(found))
+    between = [each for each in shape.columns if before.natts < each.attnum < last]
+    if any(e not in found and not e.computed and e.name not in options.excluded for e in between):
+        raise CannotFollow("An added column was renamed, or was not published at first.")
     if any(before.natts < attnum <= last for attnum in shape.dropped):
         raise CannotFollow("A column was added and dropped again meanwhile.")
     change = _Change(before, shape, lake, options, drops, nulls)
@@ -226,12 +231,6 @@ class _Change:
         self._names = {each.field_id: each.name for each in lake}
         self._in_layout = {each.field_id for each in lake if each.in_layout}
         self._partitions = {name: each.field_id for each in lake for name in each.partition_fields}
-
-    @property
-    def _same_files(self) -> bool:
-        """Was no row rewritten since the columns were remembered? Partitions come and go."""
-        before, now = self._before.files, self._shape.files
-        return all(now.get(relid, file) == file for relid, file in before.items())
 
     def _happened(self, kind: ColumnChangeKind, sentence: str) -> None:
         self._kinds[kind] += 1
@@ -323,7 +322,7 @@ class _Change:
                 f'Column "{column.name}" may have been there before it was published: the values '
                 "in the rows that are there are not known."
             )
-        if not self._same_files:
+        if not self._before.has_files(self._shape.files):
             raise CannotFollow(
                 f'Column "{column.name}" was added, and the table was rewritten: the values in the '
                 "rows that are there are not known."
@@ -421,7 +420,7 @@ class _Change:
         base = now.type.oid
         promoted = (was.base, base) in _PROMOTED
         alike = was.base == base or {was.base, base} <= _TEXTS
-        if not promoted and not (alike and self._same_files):
+        if not promoted and not (alike and self._before.has_files(self._shape.files)):
             replaces = found != wanted and not is_wider(wanted, found)
             stays = replaces and was.field_id in self._in_layout
             computed = self._options.generated or self._options.defaults
