@@ -69,6 +69,7 @@ from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
 from workers.lake.table import LakeColumn, LakeTable
 from workers.process import failpoints
 from workers.proto.messages import Relation
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
 from workers.publisher.table_shape import TableShape
 from workers.stream.batch import Batch
 from workers.tables.open_table import OpenTable
@@ -300,6 +301,8 @@ class SchemaFollower:
         check_guarded(name, names, options, before=before, shape=shape)
         drops = (options.on_dropped_column or self.settings().on_dropped_column) == "drop"
         nulls = (options.on_added_default or self.settings().on_added_default) == "null"
+        # Under FULL the publisher finds a row by all values, and sends the default with the row.
+        nulls = nulls and relation.replident != REPLICA_IDENTITY_FULL
         return decide(before, shape, relation, lake.columns, options, drops=drops, nulls=nulls)
 
     def _check_size(self, relid: int, decision: Decision) -> None:

@@ -23,7 +23,7 @@ batch (``in_flight``), and the successor's fence refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from catalog.errcodes import at_fault
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.changes.columns_of_copy import NEXT
+from workers.changes.remembered_columns import from_text
 from workers.lake.column_changes import AddColumn, ColumnChange, Remember, RenameColumn
 from workers.lake.destination import Destination
 from workers.lake.segment import Segment
@@ -86,7 +87,9 @@ class FillColumns:
         remember: Remember,
     ) -> Mapping[LakeIdent, str]:
         before = self.tables.open(rel).lake
-        filled = columns_to_fill(before.columns, changes, fills)
+        known = from_text(before.publisher_columns) if before.publisher_columns else None
+        ids = () if known is None else (*(c.field_id for c in known.columns), *known.kept.values())
+        filled = columns_to_fill(before.columns, changes, fills, ids)
         added = [AddColumn(each.hidden, each.type) for each in filled]
         lake = self.dest.change_columns(before.ident, added, lambda _: before.publisher_columns)
         self.tables.set_columns(rel, lake)
@@ -111,9 +114,14 @@ def columns_to_fill(
     lake: Sequence[LakeColumn],
     changes: Sequence[ColumnChange],
     fills: Mapping[str, pa.Scalar[Any]],
+    published: Collection[int] = (),
 ) -> list[Filled]:
-    """The columns to fill. A hidden column that a dead worker left is taken again."""
-    types = {column.name: column.type for column in lake}
+    """The columns to fill. A hidden column that a dead worker left is taken again.
+
+    ``published`` are field ids of the publisher's columns, which are never taken.
+    """
+    types = {each.name: None if each.field_id in published else each.type for each in lake}
+    types |= {each.name: None for each in changes if isinstance(each, AddColumn | RenameColumn)}
     found = []
     for each in changes:
         if isinstance(each, AddColumn) and each.name in fills:

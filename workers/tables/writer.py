@@ -180,7 +180,8 @@ class LakeWriter:
         self.wait_until_stored()
         fill = FillColumns(self._dest, self._store, self._tables, self._batches.origin)
         durable = fill(rel, changes, fills, remember)
-        self._tables.constants[rel.srrelid] = tuple(fills.items())
+        earlier = self._tables.constants.get(rel.srrelid, ())  # of the same transaction
+        self._tables.constants[rel.srrelid] = (*earlier, *fills.items())
         return durable
 
     def begin_part(self) -> None:

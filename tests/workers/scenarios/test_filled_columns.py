@@ -23,10 +23,10 @@ from tests.workers.apply.test_follow_schema import (
     worker,
 )
 from tests.workers.subscribed import Subscribed
-from tests.workers.transactions import batch, row
+from tests.workers.transactions import batch, relation, row
 from workers.process import failpoints
 from workers.proto.messages import Delete, Insert, Message, Update
-from workers.publisher.table_shape import ShapeColumn
+from workers.publisher.table_shape import ShapeColumn, TableShape
 
 
 @pytest.fixture
@@ -125,6 +125,67 @@ def test_a_default_behind_a_slice_of_a_transaction_is_not_followed(
     with pytest.raises(ReplicationError, match="cannot be followed"):
         applier.apply_batch(batch(in_the_middle(), after=100))
     assert rows(world) == [{"id": 1, "v": 10}]
+
+
+def with_another() -> TableShape:
+    """A later column z was added with 8 as the default."""
+    found = with_default()
+    more = ShapeColumn(4, "z", 23, -1, INT4, has_missing=True, stored="8", stored_in=frozenset({1}))
+    return replace(found, columns=(*found.columns, more))
+
+
+def test_two_defaults_in_one_transaction(world: Subscribed, publisher: Publisher) -> None:
+    """A row from before both has both, and a row from between has the second."""
+    remember(world, publisher)
+    publisher.shape = with_another()
+    changes: list[Message] = [A, Insert(1, row("2", "20")), WIDER, Insert(1, row("3", "30", "300"))]
+    widest = relation(1, "a", "id", "v", "w", "z")
+    changes += [widest, Insert(1, row("4", "40", "400", "4000"))]
+    worker(world, publisher).apply_batch(batch(changes, after=100))
+    assert [(each["id"], each["w"], each["z"]) for each in rows(world)] == [
+        (1, 7, 8),
+        (2, 7, 8),
+        (3, 300, 8),
+        (4, 400, 4000),
+    ]
+
+
+def test_rows_under_full_are_found_by_the_default(world: Subscribed, publisher: Publisher) -> None:
+    """The publisher sends the default with the old row: NULL in the lake would hide the row."""
+    old = relation(1, "a", "id", "v", identity="f")
+    new = relation(1, "a", "id", "v", "w", identity="f")
+    there: list[Message] = [old, Insert(1, row("1", "10")), Insert(1, row("2", "20"))]
+    worker(world, publisher).apply_batch(batch(there))
+    publisher.shape = with_default()
+    changes: list[Message] = [
+        *(new, Delete(1, "O", row("1", "10", "7"))),
+        Update(1, "O", row("2", "20", "7"), row("2", "21", "7")),
+    ]
+    worker(world, publisher, on_added_default="null").apply_batch(batch(changes, after=200))
+    assert rows(world) == [{"id": 2, "v": 21, "w": 7}]
+
+
+@pytest.mark.parametrize("name", FILL_PLACES)
+def test_a_death_in_the_middle_of_a_transaction_with_rows_from_before(
+    world: Subscribed, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The successor writes the right rows, or has the table copied again."""
+    remember(world, publisher)
+    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, remote_relid=1)
+    publisher.shape = with_default()
+    received = batch(in_the_middle(), after=100)
+
+    def reach(at: str) -> None:
+        if at == name:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        with pytest.raises(KeyboardInterrupt):
+            worker(world, publisher).apply_batch(received)
+    worker(world, publisher).apply_batch(received)
+    found = [(each["id"], each.get("w")) for each in rows(world)]
+    assert world.rel("a").recopy or found == [(1, 7), (2, 8), (4, 400), (5, None)]
 
 
 def test_a_large_table_is_not_filled_by_itself(

@@ -31,6 +31,15 @@ def test_a_hidden_name_is_free_or_left_by_a_dead_worker() -> None:
         assert (found.name, found.hidden, found.value) == ("w", hidden, SEVEN)
 
 
+def test_a_hidden_name_is_no_published_column() -> None:
+    there = [LakeColumn("w__next", pa.int32(), field_id=4)]
+    (found,) = columns_to_fill(there, [ADDED], {"w": SEVEN}, [4])
+    assert found.hidden == "w__next__next"
+    for other in (AddColumn("w__next", pa.int32()), RenameColumn(4, "w__next")):
+        (found,) = columns_to_fill([], [ADDED, other], {"w": SEVEN})
+        assert found.hidden == "w__next__next"
+
+
 def test_other_changes_come_with_the_values_in_their_order() -> None:
     lake = [LakeColumn("v", pa.string(), field_id=2), LakeColumn("w__next", pa.int32(), True, 5)]
     other = AddColumn("z", pa.int32())
