@@ -169,6 +169,7 @@ class PlantedRun:
         )
         self._wait()  # the apply worker knows the tables from here on
         self._copy_by_environment()
+        self._copy_by_command()
         self._crash_under_way()
         self._fail_to_connect()
         self._fail_to_apply()
@@ -199,18 +200,21 @@ class PlantedRun:
             f"INSERT INTO whole SELECT '{VALUE}' || i, i FROM generate_series(1, 9) i",
             "CREATE TABLE apart (id int PRIMARY KEY, v text)",
             f"INSERT INTO apart {rows}",
+            "CREATE TABLE told (id int PRIMARY KEY, v text)",
+            f"INSERT INTO told {rows}",
             "CREATE TABLE typed (id int PRIMARY KEY, v text)",
             "CREATE TABLE keyed (id text PRIMARY KEY, v text)",
             "CREATE TABLE ranged (id int PRIMARY KEY, v text)",
             f"INSERT INTO ranged {rows}",
             f"CREATE PUBLICATION pub FOR TABLE {', '.join(TABLES)}",
             "CREATE PUBLICATION pub_apart FOR TABLE apart",
+            "CREATE PUBLICATION pub_told FOR TABLE told",
             "CREATE PUBLICATION pub_typed FOR TABLE typed",
             "CREATE PUBLICATION pub_keyed FOR TABLE keyed",
             "CREATE PUBLICATION pub_ranged FOR TABLE ranged",
             f"CREATE ROLE {ROLE} LOGIN REPLICATION PASSWORD {quote_literal(ENV_PASSWORD + ODD)}",
             f"GRANT USAGE ON SCHEMA planted TO {ROLE}",
-            f"GRANT SELECT ON apart TO {ROLE}",
+            f"GRANT SELECT ON apart, told TO {ROLE}",
         )
         status = query_launcher(self.pgsub.data_dir)
         assert status is not None
@@ -233,11 +237,11 @@ class PlantedRun:
     def _entry(self, publication: str, **entry: Any) -> dict[str, Any]:
         return {"connection": self.database.dsn, "publication": [publication], **entry}
 
-    def _entry_by_environment(self, variable: str) -> dict[str, Any]:
+    def _entry_of_role(self, publication: str, **place: str) -> dict[str, Any]:
+        """An entry of the role whose password is in a place other than the connection string."""
         parts = {**conninfo_to_dict(self.database.dsn), "user": ROLE}
         del parts["password"]
-        connection = make_conninfo("", **parts)
-        return self._entry("pub_apart", connection=connection, password_env=variable)
+        return self._entry(publication, connection=make_conninfo("", **parts), **place)
 
     def _create(self, subscriptions: dict[str, Any], status: int = 0) -> str:
         path = self.pgsub.file({"subscriptions": subscriptions, "settings": LIMITS}, "planted.yaml")
@@ -246,7 +250,7 @@ class PlantedRun:
     def _copy_by_environment(self) -> None:
         """A copy in ranges whose password is in the environment; seen while it is under way."""
         self.failpoints.arm(UNDER_WAY)
-        self._create({"apart": self._entry_by_environment(ENV_NAME)})
+        self._create({"apart": self._entry_of_role("pub_apart", password_env=ENV_NAME)})
         self.failpoints.wait_held(UNDER_WAY, how=self.pgsub.log_tail)
         for name, path in self._files():
             with suppress(FileNotFoundError):  # Spark's scratch comes and goes
@@ -256,6 +260,14 @@ class PlantedRun:
         self.database.run(f"UPDATE apart SET v = '{VALUE} again' WHERE id < 50")
         self._wait("apart")
         self._compare("apart")
+
+    def _copy_by_command(self) -> None:
+        """A copy in ranges, and a stream, whose password a command prints."""
+        command = f'printf %s "${ENV_NAME}"'
+        self._create({"told": self._entry_of_role("pub_told", password_command=command)})
+        self.database.run(f"UPDATE told SET v = '{VALUE} again' WHERE id < 50")
+        self._wait("told")
+        self._compare("told")
 
     def _compare(self, *tables: str) -> None:
         for table in tables:
@@ -316,7 +328,7 @@ class PlantedRun:
         errors["check"] = self.command("check", str(file), status=None)
         torn = f"{self.database.dsn} {PASSWORD}"
         errors["no conninfo"] = self._create({"s": self._entry("pub", connection=torn)}, 2)
-        by_environment = self._entry_by_environment(WRONG_ENV_NAME)
+        by_environment = self._entry_of_role("pub_apart", password_env=WRONG_ENV_NAME)
         errors["wrong environment"] = self._create({"s": by_environment}, 1)
         connection = quote_literal(self.database.dsn)
         text = f"CREATE SUBSCRIPTION s CONNECTION {connection} PUBLIKATION pub"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,7 +42,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 def test_it_replicated(found: Found) -> None:
-    assert set(found.rows) == {*TABLES, "apart"}
+    assert set(found.rows) == {*TABLES, "apart", "told"}
     for publisher, lake in found.rows.values():
         assert lake == publisher
     assert len(found.rows["big"][1]) > 10_000
@@ -143,6 +144,12 @@ def test_the_password_of_the_environment_is_in_a_file_while_tables_are_copied(fo
     assert (folder, file, mode) == ("staging", "passfile", 0o600)
     left = [name for name, data in found.bytes_left.items() if ENV_PASSWORD.encode() in data]
     assert left == []
+
+
+def test_spark_s_tasks_copy_with_the_password_that_a_command_prints(found: Found) -> None:
+    log = found.bytes_left["log/pgsub.log"].decode()
+    [ranges] = re.findall(r'action=copied .* ranges=(\d+) table "planted.told"', log)
+    assert int(ranges) > 1
 
 
 def test_no_file_but_the_password_file_holds_the_password(found: Found) -> None:

@@ -6,15 +6,19 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from catalog.pg_subscription import Subscription
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.guc import Settings
 from subscriber.status.pages import Pages
-from tests.subscriber.launcher_family import Family, reported
+from tests.bench.meters import anonymous_mb
+from tests.ports import free_port
+from tests.subscriber.launcher_family import SETTINGS, Family, reported
 from workers.publisher.slot_lag import SlotLag
 
 
@@ -79,3 +83,26 @@ def test_a_launcher_whose_loop_hangs_is_not_alive(
     launcher.kill()
     launcher.wait()
     assert b"is not running" in pages.get("/livez").content
+
+
+def test_a_listener_costs_little_memory(tmp_path: Path) -> None:
+    """A launcher that is scraped again and again against one without a listener."""
+    port = free_port()
+    sizes = []
+    for name, settings in (("without", {}), ("with", {"metrics_listen": port})):
+        with Family(tmp_path / name, settings={**SETTINGS, **settings}) as family:
+            (subid,) = family.subscribe("works")
+            with family.store.transaction():
+                for number in range(200):
+                    names = ("public", f"t{number}")
+                    rel = SubscriptionRel(subid, 0, SubRelState.READY, None, *names, *names)
+                    family.store.insert_rel(rel)
+            launcher = family.start()
+            reported(family, subid, "phase", None)
+            for _ in range(5 if settings else 0):
+                with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                    assert b"pgsub_tables{" in answer.read()
+            sizes.append(anonymous_mb(launcher.pid))
+    without, scraped = sizes
+    assert without > 1
+    assert scraped - without <= 30, sizes
