@@ -63,6 +63,26 @@ SERVICE_START_POLL_SECONDS: Final = 1.0
 SERVICE_STATUS_SECONDS: Final = 10.0
 """Time between two looks for the line that ``systemctl status`` shows: people read it."""
 
+# -- memory of an idle lake server -----------------------------------------------------------------
+
+LAKE_QUIET_SHARE: Final = 0.05
+"""A lake server that uses no more than this share of one processor is quiet: heartbeats and Spark's
+timers take a hundredth, a batch every few seconds a third."""
+LAKE_QUIET_SECONDS: Final = 45.0
+"""Time for which a lake server is quiet before the heap is given back: two heartbeats, and longer
+than the pause between two batches of a subscription that somebody works with."""
+LAKE_QUIET_WORK_SECONDS: Final = 8.0
+"""Processor time that a lake server uses between two returns of the heap, of which each takes some
+tenths of a second."""
+
+LAKE_SMALL_HEAP_BYTES: Final = 64 << 20
+"""The heap of a starting lake server, and the least that is left of the heap when it is idle."""
+SERIAL_COLLECTOR_THREADS: Final = 2
+"""With so many processors, or fewer, one thread collects the lake server's garbage: two threads
+were no quicker."""
+NATIVE_TRIM_SECONDS: Final = 60.0
+"""Time between two looks of the C library for free pages, which take milliseconds."""
+
 # -- text that changes on the publisher ------------------------------------------------------------
 
 TEXT_COMPARISON_SECONDS: Final = 10.0

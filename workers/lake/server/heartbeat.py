@@ -10,6 +10,8 @@ A beat also removes what nobody else can remove:
   A worker never uses a session that was unused for half an hour;
 * the gateways of ended processes, with their Java objects (``own_gateway``);
 * the empty folder that Spark leaves of every ended session, for machine learning models.
+
+And a beat has a server that has become quiet give its garbage back (``idle_memory``).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from catalog.errcodes import RequiredProcessGone
 from config.limits import MODEL_FOLDER_SECONDS, SESSION_FORGET_SECONDS
@@ -28,6 +30,7 @@ from workers.lake.api.gateway import gateway_address
 from workers.lake.api.own_gateway import close_ended
 from workers.lake.api.session_catalogs import close_catalogs, service, session_key
 from workers.lake.connect.sessions import Sessions
+from workers.lake.server.idle_memory import QuietTime, give_back, processor_seconds
 
 USER_ID: Final = "pgsub watch"
 _MODELS: Final = "spark_connect_model_cache"
@@ -45,6 +48,7 @@ class Heartbeat:
         self._address = gateway_address(url)
         self._process = Path("/proc") / str(pid)
         self._models = scratch / _MODELS
+        self._quiet = QuietTime()
 
     def beat(self) -> dict[str, int]:
         """Ask once, by both ways; what the server uses. Raises 08006 without an answer."""
@@ -56,6 +60,7 @@ class Heartbeat:
             close_ended(*self._address)
             with brief(*self._address) as connections:
                 active = _forget_unused_sessions(connections)
+                self._give_back_if_quiet(connections)
                 health["sessions"] = len(active)
                 used, limit = heap_after_collection(connections)
                 health |= {"heap_bytes": used, "heap_limit_bytes": limit}
@@ -81,6 +86,13 @@ class Heartbeat:
             "descriptor_limit": int(soft) if soft.isdigit() else 0,
             "threads": threads,
         }
+
+    def _give_back_if_quiet(self, connections: GatewayConnections) -> None:
+        """Shrink the heap of a server without work. A Java that cannot do so keeps the heap."""
+        used = processor_seconds(self._process)
+        if used is not None and self._quiet.is_due(time.monotonic(), used):
+            with contextlib.suppress(Py4JJavaError):
+                give_back(connections)
 
     def _remove_model_folders(self, active: set[str]) -> None:
         """Remove the empty folders of sessions that are gone; a new session may not be listed."""

@@ -48,6 +48,7 @@ from workers.lake.server import compiler_directives
 from workers.lake.server.class_archive import ClassArchive
 from workers.lake.server.gateway_port import GatewayServer
 from workers.lake.server.hadoop_defaults import without_defaults
+from workers.lake.server.idle_memory import memory_options
 from workers.lake.server.jars import cache_home, ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java, write_trust_store
 from workers.lake.server.known_jars import JARS
@@ -156,7 +157,7 @@ class LakeServer:
                         *compiler_directives.options(directives),
                         *_crash_options(log_dir / "lake-server.crash"),
                         *_trust_options(scratch / "trust.jks"),
-                        *_arguments(class_path + more, memory, scratch, properties, log4j),
+                        *_arguments(class_path + more, memory, cores, scratch, properties, log4j),
                     ]
                 ),
                 stdin=subprocess.PIPE,  # the gateway and the JVM end with the pipe
@@ -304,12 +305,15 @@ def _class_path(first: Sequence[Path], jars: Sequence[Path]) -> tuple[list[str],
 
 
 def _arguments(
-    class_path: Sequence[str], memory: int, scratch: Path, properties: Path, log4j: Path
+    class_path: Sequence[str],
+    memory: int,
+    cores: int | None,
+    scratch: Path,
+    properties: Path,
+    log4j: Path,
 ) -> list[str]:
     return [
-        f"-Xmx{memory >> 20}m",
-        "-XX:+UseParallelGC",
-        "-XX:+ExitOnOutOfMemoryError",
+        *memory_options(memory, cores or _cores()),
         "-Xshare:auto",
         *MODULE_OPTIONS,
         f"-Djava.io.tmpdir={scratch}",
