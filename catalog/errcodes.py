@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 # -- SQLSTATEs by their PostgreSQL names -----------------------------------------------------------
 
+UNABLE_TO_CONNECT: Final = "08001"
 CONNECTION_FAILURE: Final = "08006"
 PROTOCOL_VIOLATION: Final = "08P01"
 FEATURE_NOT_SUPPORTED: Final = "0A000"
@@ -128,6 +129,12 @@ class ConnectionFailure(ReplicationError):
     """The publisher or the lake server cannot be reached, or went away."""
 
     sqlstate = CONNECTION_FAILURE
+
+
+class LakeUnreached(ConnectionFailure):
+    """The lake's store or catalog cannot be reached; a worker that repeats the error waits."""
+
+    sqlstate = UNABLE_TO_CONNECT
 
 
 class RequiredProcessGone(ConnectionFailure):

@@ -111,7 +111,7 @@ def test_a_bucket_that_is_not_there(
 def test_an_address_where_nobody_listens(pgsub: LakePgsub, database: Database) -> None:
     catalog = {"type": "rest", "uri": f"http://127.0.0.1:{free_port()}", "warehouse": "s3://b/p"}
     said = check(pgsub, database, catalog)
-    assert "08006: the lake's store or catalog could not be reached" in said
+    assert "08001: the lake's store or catalog could not be reached" in said
 
 
 @contextmanager
@@ -142,5 +142,5 @@ def test_a_certificate_of_an_unknown_authority(pgsub: LakePgsub, database: Datab
     with tls_server() as port:
         catalog = {"type": "rest", "uri": f"https://localhost:{port}", "warehouse": "s3://b/p"}
         said = check(pgsub, database, catalog)
-    assert "08006: the TLS certificate of the lake's store or catalog was not accepted" in said
+    assert "08001: the TLS certificate of the lake's store or catalog was not accepted" in said
     assert "SSL_CERT_FILE" in said

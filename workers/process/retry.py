@@ -11,7 +11,8 @@ Trace, interval 5 s: the error at 0, then at 5; the same error at 5 doubles the 
     0  5  15  35  75  155  315  495  675 ...
 
 Errors of a connection keep the steady interval, and so do locks and slots that another process
-holds: the publisher restarts, and should be followed at once.
+holds: the publisher restarts, and should be followed at once. A store or a catalog of the lake that
+cannot be reached is waited for longer and longer: a life of a worker asks both for every table.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from catalog.errcodes import (
     OBJECT_IN_USE,
     PROTOCOL_VIOLATION,
     SERIALIZATION_FAILURE,
+    UNABLE_TO_CONNECT,
 )
 from config.limits import REPEATED_ERROR_RETRY_SECONDS
 
@@ -32,7 +34,8 @@ _STEADY_CLASSES: Final = ("08", "57")
 
 def retries_steadily(sqlstate: str) -> bool:
     """Does a worker with the error start again in a steady interval?"""
-    connection = sqlstate[:2] in _STEADY_CLASSES and sqlstate != PROTOCOL_VIOLATION
+    slow = sqlstate in (PROTOCOL_VIOLATION, UNABLE_TO_CONNECT)
+    connection = sqlstate[:2] in _STEADY_CLASSES and not slow
     return connection or sqlstate in _STEADY
 
 

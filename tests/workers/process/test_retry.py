@@ -25,6 +25,7 @@ def test_an_hour_of_one_error_is_a_bounded_number_of_lives() -> None:
     ("sqlstate", "steady"),
     [
         ("08006", True),
+        ("08001", False),
         ("08P01", False),
         ("57P01", True),
         ("55006", True),

@@ -23,6 +23,7 @@ from catalog import remedies
 from catalog.errcodes import (
     CONNECTION_FAILURE,
     DISK_FULL,
+    IO_ERROR,
     SYSTEM_ERROR,
     IoError,
     LakeBroken,
@@ -31,7 +32,7 @@ from catalog.errcodes import (
     ServerUnfit,
 )
 from config.limits import COMMIT_ATTEMPTS
-from workers.lake.connect.store_refusals import store_refusal
+from workers.lake.connect.store_refusals import passing_failure, store_refusal
 from workers.lake.copy_task import TASK_ERROR
 
 Made = TypeVar("Made")
@@ -105,6 +106,10 @@ _DATA: Final = re.compile(r"SQLSTATE: (22[0-9A-Z]{3}|P0001)\b")
 """A value that an expression of the configuration or a column refuses, or ``raise_error`` in an
 expression. The message may quote the value."""
 _COMMIT_CONFLICT: Final = re.compile(r"\bCommit(Failed|StateUnknown)Exception\b")
+_GOES_BY: Final = (
+    "Nothing is lost: it is tried again, after longer and longer pauses. The server's own log has "
+    "the cause."
+)
 _SAFE: Final = ("org.apache.iceberg.", "java.io.", "java.nio.", "org.sqlite.", "java.sql.")
 """Packages with messages about files, tables and snapshots, never about rows."""
 
@@ -221,7 +226,11 @@ def as_replication_error(error: BaseException, what: str) -> ReplicationError:
         return IoError(
             f"{remedies.LAKE_STORAGE_FAILED} while {what}", detail=_detail(error, text, trace)
         )
-    return _failure(what, _detail(error, text, trace), both)
+    passing = passing_failure(f"{text}\n{trace}", what)
+    failure = _failure(what, _detail(error, text, trace), both, passing and IO_ERROR)
+    if passing is not None:
+        failure.primary, failure.hint = passing, _GOES_BY
+    return failure
 
 
 def _broken(what: str, detail: str) -> LakeBroken:

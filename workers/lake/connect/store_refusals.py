@@ -4,8 +4,12 @@ Java's clients of the stores name the cause in the last exceptions of a chain, a
 requests. Each refusal has one error: what was refused, and what to grant or to correct. No error
 quotes the client's words, because the words may have a key, a path or a host in them.
 
-A refusal of a store is 58030 and of a connection 08006, and workers try again later, because a key
+A refusal of a store is 58030 and of a connection 08001, and workers try again later, because a key
 may be renewed meanwhile. A refusal of the catalog is 42501.
+
+A store or a catalog that fails for a moment, with a status of 5xx, too many requests or a cut
+connection, refuses nothing: ``passing_failure`` says which of the two. Behind such an answer a
+commit may have taken effect.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from catalog.errcodes import ConnectionFailure, InsufficientPrivilege, IoError, ReplicationError
+from catalog.errcodes import InsufficientPrivilege, IoError, LakeUnreached, ReplicationError
 
 _LINE: Final = re.compile(r"^(?:\(|Caused by: )?(?P<name>[\w.$]+)(?:\)|:) (?P<said>.*)$", re.M)
 """An exception of a chain: class and message."""
@@ -40,6 +44,12 @@ _CATALOG: Final = {
     "org.apache.iceberg.exceptions.ForbiddenException": "ForbiddenException (403)",
 }
 
+_CATALOG_FAILED: Final = re.compile(
+    r"org\.apache\.iceberg\.exceptions\."
+    r"(?:ServiceFailure|ServiceUnavailable|REST|CommitStateUnknown)Exception"
+)
+_BUSY: Final = frozenset({"408", "429", "500", "502", "503", "504", "509"})
+_CUT: Final = re.compile(r"Unable to execute HTTP request|Acquire operation took longer")
 KEYS: Final = "Correct the key, its secret or its token in lake.catalog or in the environment."
 RIGHTS: Final = (
     "Grant the key reading, writing, deleting and listing below the warehouse: on S3 s3:GetObject,"
@@ -58,7 +68,7 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
     """The refusal in a chain of Java's exceptions, as an error about ``what``; None for others."""
     said = [_Said(each["name"], each["said"]) for each in _LINE.finditer(chain)]
     if any(_TLS.fullmatch(each.name) for each in said):
-        return ConnectionFailure(
+        return LakeUnreached(
             f"the TLS certificate of the lake's store or catalog was not accepted while {what}",
             hint="If the certificate's authority is your own, name a file with all authorities to"
             " trust in SSL_CERT_FILE, in the environment of pgsub up, and start pgsub again.",
@@ -74,10 +84,23 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
         if _STORE.match(each.name) and (found := _of_store(each.message, what)) is not None:
             return found
     if any(_UNREACHED.fullmatch(each.name) for each in said):
-        return ConnectionFailure(
+        return LakeUnreached(
             f"the lake's store or catalog could not be reached while {what}",
             hint="Are uri and s3.endpoint in lake.catalog right, and does the server run?",
         )
+    return None
+
+
+def passing_failure(chain: str, what: str) -> str | None:
+    """The words for a server that failed for a moment; None if a chain of exceptions says less."""
+    said = [_Said(each["name"], each["said"]) for each in _LINE.finditer(chain)]
+    for each in reversed(said):
+        if _STORE.match(each.name):
+            found = _STATUS.search(each.message)
+            if (found and found.group(1) in _BUSY) or _CUT.search(each.message):
+                return f"the lake's store failed while {what}"
+    if any(_CATALOG_FAILED.fullmatch(each.name) for each in said):
+        return f"the lake's catalog failed while {what}"
     return None
 
 

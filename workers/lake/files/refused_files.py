@@ -6,8 +6,12 @@ become fuller with every attempt. So the files of a refused commit are remembere
 they go when the worker drops the branch of the failed attempt. A file that a snapshot names
 stays: the error may have come behind the commit.
 
-An error without an answer, and an answer that the outcome is unknown, leave the files alone: the
-commit may still take effect. Orphan removal finds such files.
+An answer that the outcome is unknown is no refusal: the commit may still take effect, minutes
+later, for example in a catalog behind a gateway that gave up. The files of such a commit go once
+the branch is dropped: a catalog refuses a commit to a branch that is not there any more, so what no
+snapshot names then will never be named. An error without an answer leaves the files alone, because
+Iceberg may be trying the commit again, and would make the branch anew. Orphan removal finds such
+files.
 
 Trace: rows 1..900 are in file A, and the commit of A ends with "No space left on device". A is
 remembered. The worker gives the batch up and drops the branch; A is named by no snapshot and goes.
@@ -18,7 +22,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -29,7 +33,10 @@ from workers.lake.staged_rows import FileList
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
 
-_UNKNOWN: Final = re.compile(r"\bCommitStateUnknownException\b")
+_UNKNOWN: Final = re.compile(
+    r"\b(?:CommitStateUnknown|REST|ServiceFailure|ServiceUnavailable)Exception\b"
+)
+"""What Iceberg says behind an answer of 5xx, and behind a connection that was cut."""
 
 
 class RefusedFiles(FileCommits):
@@ -39,6 +46,7 @@ class RefusedFiles(FileCommits):
         self._commits = commits
         self._lock = threading.Lock()
         self._refused: defaultdict[LakeIdent, list[str]] = defaultdict(list)
+        self._undecided: defaultdict[tuple[LakeIdent, str], list[str]] = defaultdict(list)
 
     def commit_files(
         self, ident: LakeIdent, branch: str, change: FileChange, what: str
@@ -47,16 +55,28 @@ class RefusedFiles(FileCommits):
         try:
             return self._commits.commit_files(ident, branch, change, what)
         except ReplicationError as error:
-            if not is_open(error):
+            if not isinstance(error, ConnectionFailure):
+                paths = [file.path for file in (*change.added, *change.added_deletes)]
                 with self._lock:
-                    paths = [file.path for file in (*change.added, *change.added_deletes)]
-                    self._refused[ident] += paths
+                    if _is_unknown(error):
+                        self._undecided[ident, branch] += paths
+                    else:
+                        self._refused[ident] += paths
             raise
 
     def remove_refused(self, ident: LakeIdent) -> None:
         """Remove the table's remembered files. Staged rows of the failed attempt are gone, too."""
         with self._lock:
             files = self._refused.pop(ident, [])
+        self._remove(ident, files)
+
+    def remove_undecided(self, ident: LakeIdent, branches: Iterable[str]) -> None:
+        """Remove the files of commits without a known outcome to branches that are dropped now."""
+        with self._lock:
+            found = [self._undecided.pop((ident, branch), []) for branch in branches]
+        self._remove(ident, [path for paths in found for path in paths])
+
+    def _remove(self, ident: LakeIdent, files: Sequence[str]) -> None:
         if files:
             with suppress(LakeFailure):  # orphan removal follows
                 self._commits.remove_files(ident, files)
@@ -86,5 +106,9 @@ class RefusedFiles(FileCommits):
 
 def is_open(error: ReplicationError) -> bool:
     """May the commit still take effect?"""
-    unknown = isinstance(error, LakeFailure) and _UNKNOWN.search(error.message)
-    return isinstance(error, ConnectionFailure) or bool(unknown)
+    return isinstance(error, ConnectionFailure) or _is_unknown(error)
+
+
+def _is_unknown(error: ReplicationError) -> bool:
+    """Does the answer say that the commit may still take effect?"""
+    return isinstance(error, LakeFailure) and _UNKNOWN.search(error.message) is not None

@@ -83,6 +83,10 @@ class SparkTables:
         """Remove the files of commits that the lake refused; see ``refused_files``."""
         del ident
 
+    def remove_undecided(self, ident: LakeIdent, branches: Iterable[str]) -> None:
+        """Remove the files of commits without a known outcome to branches that are dropped now."""
+        del ident, branches
+
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
 
@@ -188,6 +192,10 @@ class FileTables(SparkTables):
     def remove_refused(self, ident: LakeIdent) -> None:
         """Remove the files of commits that the lake refused; see ``refused_files``."""
         self._commits.remove_refused(ident)
+
+    def remove_undecided(self, ident: LakeIdent, branches: Iterable[str]) -> None:
+        """Remove the files of commits without a known outcome to branches that are dropped now."""
+        self._commits.remove_undecided(ident, branches)
 
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:

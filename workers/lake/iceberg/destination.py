@@ -136,8 +136,7 @@ class IcebergDestination(Destination):
     ) -> LakeTable:
         """Create the table with an empty snapshot that has the position.
 
-        A table that an earlier attempt of the owner left as new is finished; all further existing
-        tables are refused (42P07).
+        A table that an earlier attempt of the owner left as new is finished; others are 42P07.
         """
         summary = first_summary(stamp)
         new = NewTable(owner, relid, self._format_version, layout, publisher_columns)
@@ -229,9 +228,10 @@ class IcebergDestination(Destination):
     ) -> None:
         """Drop branches, with snapshots, and files of refused commits; see ``discard``."""
         self._file_tables.remove_refused(ident)
-        for name in discard_branches(self._tables, ident, prefix, keep):
+        for name in (dropped := discard_branches(self._tables, ident, prefix, keep)):
             self._branch_positions.pop((ident, name), None)
             self._durability.committed(ident, 2)
+        self._file_tables.remove_undecided(ident, dropped)
 
     def discard_copy(
         self, ident: LakeIdent, copy_id: str, list_files: ListFiles | None = None

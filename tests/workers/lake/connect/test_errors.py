@@ -222,3 +222,17 @@ def test_a_staged_file_that_spark_does_not_read(said: str, detail: str) -> None:
 )
 def test_a_value_that_cannot_be_computed_is_an_error_of_the_data(message: str, code: str) -> None:
     assert failure(message, "org.apache.spark.SparkException").code == code
+
+
+def test_a_commit_without_a_known_outcome_is_a_failure_that_passes() -> None:
+    """And still one behind which the commit is looked for."""
+    trace = (
+        "org.apache.iceberg.exceptions.CommitStateUnknownException: Service failed: 503: busy\n"
+        "Caused by: org.apache.iceberg.exceptions.ServiceFailureException: Service failed: 503"
+    )
+    error = failure("it failed", trace=trace)
+    assert isinstance(error, LakeFailure)
+    assert is_commit_conflict(error)
+    assert error.code == "58030"
+    assert error.primary == 'the lake\'s catalog failed while reading lake table "s.t"'
+    assert "tried again" in (error.hint or "")

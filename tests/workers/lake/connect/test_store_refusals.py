@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.lake.connect.store_refusals import KEYS, RIGHTS, store_refusal
+from workers.lake.connect.store_refusals import KEYS, RIGHTS, passing_failure, store_refusal
 
 S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
 END = "(Service: S3, Status Code: {}, Request ID: planted, Extended Request ID: planted)"
@@ -68,13 +68,13 @@ def said(name: str, message: str) -> str:
         ),
         (
             said("javax.net.ssl.SSLHandshakeException", "PKIX path building failed"),
-            "08006",
+            "08001",
             "TLS certificate",
             "SSL_CERT_FILE",
         ),
         (
             said("java.net.ConnectException", "Connection refused"),
-            "08006",
+            "08001",
             "could not be reached",
             "s3.endpoint",
         ),
@@ -114,3 +114,28 @@ def test_a_refusal_says_what_to_grant(chain: str, code: str, words: str, hint: s
 )
 def test_other_errors_are_none(chain: str) -> None:
     assert store_refusal(chain, "doing so") is None
+
+
+ICEBERG = "org.apache.iceberg.exceptions."
+CATALOG, STORE = "the lake's catalog", "the lake's store"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "who"),
+    [
+        (f"{ICEBERG}ServiceFailureException", "Server error: null: planted", CATALOG),
+        (f"{ICEBERG}ServiceUnavailableException", "Service failed: 503: planted", CATALOG),
+        (f"{ICEBERG}RESTException", "Error occurred while processing POST request", CATALOG),
+        (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503: planted", CATALOG),
+        (S3, "Please reduce your request rate. " + END.format(503), STORE),
+        (S3, "null " + END.format(500), STORE),
+        (CLIENT, "Unable to execute HTTP request: Connection reset", STORE),
+        (f"{ICEBERG}CommitFailedException", "Requirement failed", None),
+        (f"{ICEBERG}NoSuchTableException", "Table does not exist", None),
+        (S3, "The specified key does not exist. " + END.format(404), None),
+    ],
+)
+def test_who_failed_for_a_moment(name: str, message: str, who: str | None) -> None:
+    words = None if who is None else f"{who} failed while reading"
+    assert passing_failure(said(name, message), "reading") == words
+    assert store_refusal(said(name, message), "reading") is None

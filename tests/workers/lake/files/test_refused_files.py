@@ -45,17 +45,18 @@ def unknown() -> LakeFailure:
 
 
 @pytest.mark.parametrize(
-    ("error", "removed"),
+    ("error", "removed", "later"),
     [
-        (IoError("full"), ["a", "d"]),
-        (LakeFailure("refused"), ["a", "d"]),
-        (RequiredProcessGone("lost"), []),
-        (unknown(), []),
+        (IoError("full"), ["a", "d"], []),
+        (LakeFailure("refused"), ["a", "d"], []),
+        (RequiredProcessGone("lost"), [], []),
+        (unknown(), [], ["a", "d"]),
     ],
 )
-def test_only_an_answered_refusal_takes_the_files_along(
-    error: ReplicationError, removed: list[str]
+def test_only_an_answer_takes_the_files_along(
+    error: ReplicationError, removed: list[str], later: list[str]
 ) -> None:
+    """A refusal at once, an unknown outcome behind the branch."""
     lake: Any = Commits(error)
     commits = RefusedFiles(lake)
     with pytest.raises(type(error)):
@@ -65,18 +66,27 @@ def test_only_an_answered_refusal_takes_the_files_along(
     commits.remove_refused(T)
     commits.remove_refused(T)
     assert lake.removed == removed
+    commits.remove_undecided(T, ["another"])
+    assert lake.removed == removed
+    for _ in range(2):
+        commits.remove_undecided(T, ["b"])
+        assert lake.removed == removed + later
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("error", [IoError("No space left on device"), unknown()])
 def test_attempts_whose_commits_are_refused_leave_no_file(
-    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+    iceberg: Make,
+    lake_ident: LakeIdent,
+    monkeypatch: pytest.MonkeyPatch,
+    error: ReplicationError,
 ) -> None:
     """A full disk would become fuller with every attempt."""
     table = with_rows(Watched(iceberg(local_relation_rows=10), lake_ident), 20)
     before = table.on_disk()
 
     def full(*args: Any, **more: Any) -> None:
-        raise IoError("No space left on device")
+        raise error
 
     for _ in range(3):
         staged = table.own_rows([(n, "x", None) for n in range(30, 60)])
