@@ -22,6 +22,7 @@ from workers.lake.connect.errors import as_replication_error
 from workers.lake.connect.lake_url import GATEWAY
 
 _CAUSES: Final = 8
+_UNAUTHORIZED: Final = "org.apache.iceberg.exceptions.NotAuthorizedException"
 
 
 def gateway_of(url: str) -> Gateway | None:
@@ -60,14 +61,30 @@ class Gateway:
 
     @contextlib.contextmanager
     def api(self, what: str) -> Iterator[JavaApi]:
-        """The Java API for one call; an error inside becomes a ReplicationError about ``what``."""
+        """The Java API for one call; an error inside becomes a ReplicationError about ``what``.
+
+        A catalog that lost its tokens is made anew for the next call: Iceberg renews a token by its
+        age, and never because the server has refused it.
+        """
         with self.translated(what):
             connections = self.connections
             with self._lock:
                 if self._api is None:
                     self._api = JavaApi(connections)
                 api = self._api
-            yield api
+            try:
+                yield api
+            except Py4JJavaError as error:
+                if _is_unauthorized(error):
+                    self._forget_catalog(api)
+                raise
+
+    def _forget_catalog(self, api: JavaApi) -> None:
+        with self._lock:
+            if self._api is api:
+                self._api = None
+                with contextlib.suppress(Py4JError):  # the first error is the one to tell
+                    api.forget_catalog()
 
     @contextlib.contextmanager
     def translated(self, what: str) -> Iterator[None]:
@@ -90,6 +107,12 @@ class Gateway:
             own, self._own, self._api = self._own, None, None
         if own is not None:
             own.close()
+
+
+def _is_unauthorized(error: Py4JJavaError) -> bool:
+    """Does the catalog refuse the token?"""
+    thrown: Any = error.java_exception
+    return str(thrown.getClass().getName()) == _UNAUTHORIZED
 
 
 class JavaError(Exception):

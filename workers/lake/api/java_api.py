@@ -26,8 +26,8 @@ class JavaApi:
         spark = sql.builder().getOrCreate()
         # Spark creates a catalog with the configuration of the thread's session.
         sql.setActiveSession(spark)
-        catalogs = spark.sessionState().catalogManager()
-        self._catalog = catalogs.catalog(CATALOG).icebergCatalog()
+        self._catalogs = spark.sessionState().catalogManager()
+        self._catalog = self._catalogs.catalog(CATALOG).icebergCatalog()
         iceberg = gateway.jvm.org.apache.iceberg
         self._gateway = gateway
         self._identifier = iceberg.catalog.TableIdentifier
@@ -65,6 +65,16 @@ class JavaApi:
         if store is not None and store.has_cheap_requests:
             remove_at_once(gateway, self.in_this_thread)
             read_deletes_at_once(gateway, self.in_this_thread)
+
+    def forget_catalog(self) -> None:
+        """Close a catalog whose tokens the server knows no more; the next use makes a new one.
+
+        All processes share the catalog. One that still holds the closed catalog fails, as with the
+        tokens, and looks the new catalog up in its next life.
+        """
+        if self._catalogs.catalog(CATALOG).icebergCatalog().equals(self._catalog):
+            self._catalogs.reset()
+            self._catalog.close()
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read from the catalog."""
