@@ -26,7 +26,9 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     store of its tables, unless the user or the catalog names the class.
     """
     conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
-    for key, value in (missing_io(catalog) | dict(catalog)).items():
+    # Iceberg would tell a REST catalog of every commit and every scan: a request for each.
+    quiet = {"rest-metrics-reporting-enabled": "false"} if catalog.get("type") == "rest" else {}
+    for key, value in (quiet | missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
 

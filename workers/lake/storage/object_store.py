@@ -34,6 +34,8 @@ def bucket_file_system(bucket: str, access: StoreAccess | None = None) -> Any:
         given = access.arguments()
         if not access.region and not access.endpoint:
             given["region"] = fs.resolve_s3_region(bucket)
+        # A small file is then one request. Otherwise every file is an upload of parts: three.
+        given["allow_delayed_open"] = True
         return fs.S3FileSystem(**given)
     # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
     return fs.FileSystem.from_uri(f"s3://{bucket}")[0]

@@ -25,7 +25,10 @@ def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
         "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.lake.type": "rest",
         "spark.sql.catalog.lake.uri": "u",
+        "spark.sql.catalog.lake.rest-metrics-reporting-enabled": "false",
     }
+    asked = catalog_conf({"type": "rest", "rest-metrics-reporting-enabled": "true"})
+    assert asked["spark.sql.catalog.lake.rest-metrics-reporting-enabled"] == "true"
 
 
 def test_the_user_s_keys_win_except_where_a_wrong_value_loses_rows() -> None:
