@@ -11,7 +11,8 @@ name. So an excluded column is *guarded*:
 * The lake table remembers the number of every excluded column. A number under another name without
   a rule is an error, also if another column has the old name by now.
 * A dropped number does no harm: PostgreSQL never uses the number again. But a message with a new
-  column may come from before the drop, and the new name may have been the dropped column's.
+  column of the same type may come from before the drop: the new name may have been the dropped
+  column's.
 
 No error of this module is answered by a new copy: the copy would bring the values to the lake.
 
@@ -149,10 +150,10 @@ def check_guarded(
             raise _may_be_renamed(table, name, None)
     if before is not None and shape is not None:
         known = {each.attnum for each in before.columns}
-        others = {each.name for each in shape.columns if each.attnum not in known}
-        others -= {*options.excluded}
+        new = [each for each in shape.columns if each.attnum not in known and each.name in names]
+        types = {each.typid for each in new if each.name not in options.excluded}
         for was in guarded:
-            if was.typid and was.attnum in dropped and others.intersection(names):
+            if was.attnum in dropped and was.typid in types:
                 raise _may_be_renamed(table, was.name, None)
     numbered = {} if shape is None else {each.attnum: each.name for each in shape.columns}
     for was in guarded:

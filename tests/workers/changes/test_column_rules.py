@@ -115,6 +115,12 @@ def test_a_number_keeps_its_rule(
         assert not caught.value.copies
 
 
+def test_a_new_column_of_another_type_is_not_the_dropped_one() -> None:
+    now = shape("id", "v", "more", numbers=(1, 3, 4))
+    now = replace(now, columns=(*now.columns[:2], replace(now.columns[2], typid=25)))
+    check_guarded("public.a", ["id", "v", "more"], OPTIONS, before=MEMORY, shape=now)
+
+
 def test_another_name_with_a_rule_is_no_leak() -> None:
     both = TableOptions(excluded=("social",))
     now = shape("id", "social", "v")
