@@ -3,7 +3,8 @@
 The model is a publisher's table with one row from before all changes. A history is a list of ALTER
 TABLEs. The message is as of a moment in the history, the shape is as of that moment or a later one.
 Whatever the history, the lake's row must be the publisher's row as of the message, or the change is
-not followed. No type comes back to a type that the column had: that leaves no trace.
+not followed. No type comes back to a type that the column had, or to a wider one: that leaves no
+trace, and an int4 that was text in between looks like one that was widened to int8.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from catalog.pg_subscription import TableOptions
@@ -189,8 +190,8 @@ def test_an_added_column() -> None:
 
 def test_a_renamed_column_keeps_its_field() -> None:
     decision = decided(T, T.alter(1, name="title"))
-    assert decision.changes == (RenameColumn(2, "title"),)
-    assert decision.sentences == ('column "name" renamed to "title"',)
+    said = decision.changes, decision.sentences
+    assert said == ((RenameColumn(2, "title"),), ('column "name" renamed to "title"',))
 
 
 def test_two_columns_that_swap_their_names() -> None:
@@ -448,7 +449,8 @@ def take(now: Table, step: tuple[str, int, int, int]) -> Table:
     if kind == "rename" and NAMES[name] not in taken:
         return now.alter(at, name=NAMES[name])
     old = now.columns[at]
-    if kind == "retype" and TYPES[type] not in (old.type, *old.types_before):
+    gone = (*old.types_before, *([INT8] if INT4 in old.types_before else []))
+    if kind == "retype" and TYPES[type] not in (old.type, *gone):
         same = (old.type, TYPES[type]) == (INT4, INT8)
         value = old.value if same or old.value is None else f"{old.value}cast"
         before = (*old.types_before, old.type)
@@ -457,6 +459,7 @@ def take(now: Table, step: tuple[str, int, int, int]) -> Table:
 
 
 @given(_steps(), st.integers(0, 6), st.booleans())
+@example([("retype", 1, 0, 2), ("retype", 1, 0, 1)], 2, False)
 def test_every_history_is_followed_rightly_or_not_at_all(
     steps: list[tuple[str, int, int, int]], seen: int, drops: bool
 ) -> None:
@@ -494,7 +497,4 @@ def test_plain_changes_are_followed(steps: list[tuple[str, int, int, int]]) -> N
         )
         if step[0] == "rename" or promotes:
             now = take(now, step)
-    if now.message() == before.message():
-        return
-    decision = decided(before, now)
-    assert decision.sentences
+    assert now.message() == before.message() or decided(before, now).sentences
