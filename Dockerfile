@@ -87,13 +87,15 @@ RUN cd /opt/pgsub/lib/python3*/site-packages \
 # What the four large packages import is compiled here.
 RUN pgsub --help > /dev/null \
  && pgsub fetch lake.yaml \
- && xz -2 --threads=0 /opt/pgsub/share/pgsub/ivy/classes/*.jsa
+ && xz -6 --threads=0 /opt/pgsub/share/pgsub/ivy/classes/*.jsa
 
 FROM base AS root
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-# No package manager, no Perl, no texts of other languages. A scanner finds dpkg's list of packages.
+# No package manager, none of the libraries that only a package manager uses, no Perl, no texts of
+# other languages. A scanner finds dpkg's list of packages.
 RUN dpkg-query --show --showformat '${Package}\n' adduser apt debconf e2fsprogs gpgv 'libapt-pkg*' \
-    'libext2fs*' 'libgnutls*' logsave perl-base | xargs dpkg --purge --force-all \
+    'libext2fs*' 'libgnutls*' libhogweed6 libnettle8 libp11-kit0 libseccomp2 libtasn1-6 libxxhash0 \
+    logsave perl-base | xargs dpkg --purge --force-all \
  && rm -rf /usr/lib/*/gconv /usr/lib/python3*/pydoc_data /usr/lib/python3*/test \
     /usr/share/doc /usr/share/i18n /usr/share/info /usr/share/locale /usr/share/man \
     /var/cache/* /var/lib/apt /var/lib/dpkg/*-old /var/log/*

@@ -181,6 +181,17 @@ def test_nothing_that_was_left_out_is_missed(container: Container) -> None:
     assert docker("exec", container.name, "sh", "-c", look) == ""
 
 
+def test_no_program_misses_a_library(container: Container) -> None:
+    """Of Debian's programs and libraries, of which the build takes packages away."""
+    look = (
+        "find /bin/ /sbin/ /usr /lib/ -xdev -type f | while read -r file; do"
+        " case $(head -c 4 $file | tail -c 3) in ELF) ldd $file 2>&1 | sed s,^,$file:,;; esac; done"
+    )
+    linked = docker("exec", container.name, "sh", "-c", look).splitlines()
+    assert len(linked) > 500
+    assert [line for line in linked if "not found" in line] == []
+
+
 def test_the_class_archive_lies_unpacked_on_the_volume(container: Container) -> None:
     look = "ls /var/lib/pgsub/cache/pgsub/ivy/unpacked"
     listed = docker("exec", container.name, "sh", "-c", look).split()
