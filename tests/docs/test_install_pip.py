@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.install, pytest.mark.timeout(3000)]
 
 PAGE: Final = DOCS / "install" / "pip.md"
 EXAMPLE, CARRY, ALONE = blocks(PAGE, "text")
+PIPX, UV = blocks(PAGE, "sh")
 NOWHERE: Final = "http://127.0.0.1:9/"
 
 
@@ -61,3 +63,24 @@ def test_what_the_page_carries_installs_without_an_index(folder: Path) -> None:
     assert "class archive" in said
     demo = run(f"{folder}/env/bin/pgsub --data-dir /tmp/demo demo", folder, **closed)
     assert "equal" in demo
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the commands pipx and uv."""
+    folder = tmp_path_factory.mktemp("tools")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "pipx", "uv"]
+    subprocess.run(pip, check=True, capture_output=True)
+    return folder / "bin"
+
+
+@pytest.mark.parametrize("block", [PIPX, UV], ids=["pipx", "uv"])
+def test_a_tool_s_environment_has_the_command(folder: Path, tools: Path, block: str) -> None:
+    """In a home without anything; the command is the one that the tool has put into ``PATH``."""
+    home = folder / "home"
+    path = f"{home / '.local' / 'bin'}:{tools}:{os.environ['PATH']}"
+    assert "equal" in run(block, folder, PATH=path, UV_PYTHON=sys.executable)
+    assert run("command -v pgsub", folder, PATH=path).strip() == f"{home}/.local/bin/pgsub"
+    if block == PIPX and shutil.which("man"):
+        assert run("man --where pgsub-up", folder, PATH=path).startswith(str(home / ".local"))
