@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from hypothesis import settings
 
 from tests.jvm import expect_short_lives
 
@@ -26,6 +27,9 @@ MARKERS = {
 def pytest_configure() -> None:
     """Before anything starts."""
     expect_short_lives()
+    # The first example of a property may load kernels, or wait for a process beside.
+    settings.register_profile("beside others", deadline=None)
+    settings.load_profile("beside others")
 
 
 LONG_FIRST = ("crash", "security", "integration")

@@ -101,6 +101,7 @@ def test_an_old_answer_is_dropped(
 
     slots = PublisherSlots(ask, clock)
     wait_until(lambda: slots.answers([sub]), 10)
+    wait_until(lambda: not slots._asking[sub.oid].is_alive(), 10)
     blocked = True
     clock.now += SLOT_FRESH_SECONDS / 2
     assert slots.answers([sub])
