@@ -79,8 +79,8 @@ def victims(family: Any, proxy: Any = None) -> Victims:
 
 
 def nobody() -> Any:
-    """A family of which only the launcher is there; it is this process, and has no such child."""
-    launcher = psutil.Process()
+    """A family of which only the launcher is there, without a child."""
+    launcher = SimpleNamespace(children=list)
     return SimpleNamespace(
         apply_pid=lambda _name: None,
         sync_pids=lambda _name: [],
