@@ -12,40 +12,23 @@ from config.monitor_limits import CATALOG_PROBE_SECONDS
 from subscriber.launcher.daily_probe import FILE_NAME, REFUSED, DailyProbe, main
 from tests.subscriber.fake_launcher import PROBES
 from tests.subscriber.launcher_family import Family
+from tests.subscriber.told_process import ToldProcess
 from tests.waiting import wait_until
 
 URL = "sc://localhost:1"
 DAY = CATALOG_PROBE_SECONDS
 
 
-class Process:
-    """A process that ends when told."""
-
-    def __init__(self) -> None:
-        self.status: int | None = None
-        self.killed = False
-
-    def poll(self) -> int | None:
-        return self.status
-
-    def kill(self) -> None:
-        self.killed = True
-
-    def wait(self) -> int:
-        assert self.killed
-        return -9
-
-
 class Probes:
     """A ``DailyProbe`` with processes that are only noted down."""
 
     def __init__(self) -> None:
-        self.started: list[Process] = []
+        self.started: list[ToldProcess] = []
         self.daily = DailyProbe(self._start, 0.0)
 
-    def _start(self, words: list[str]) -> Process:
+    def _start(self, words: list[str]) -> ToldProcess:
         assert words == [URL]
-        self.started.append(Process())
+        self.started.append(ToldProcess())
         return self.started[-1]
 
 

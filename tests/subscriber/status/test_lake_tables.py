@@ -30,6 +30,7 @@ from subscriber.status.lake_tables import (
     write_views,
 )
 from subscriber.status.views import VIEWS
+from tests.subscriber.told_process import ToldProcess
 from workers.lake.sql.status_tables import StatusTable
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
@@ -241,31 +242,13 @@ def test_the_process_ends_with_1_when_the_lake_refuses_and_says_why_once(
     assert changed_views(store, [], tmp_path) == list(VIEWS)
 
 
-class Process:
-    """A process that ends when told."""
-
-    def __init__(self) -> None:
-        self.status: int | None = None
-        self.killed = False
-
-    def poll(self) -> int | None:
-        return self.status
-
-    def kill(self) -> None:
-        self.killed = True
-
-    def wait(self) -> int:
-        assert self.killed
-        return -9
-
-
 class Launcher:
     """``StatusTables`` with processes that are only noted down."""
 
     def __init__(self) -> None:
         self.views: Sequence[str] | Exception = ["v"]
         self.started: list[list[str]] = []
-        self.process = Process()
+        self.process = ToldProcess()
         self.tables = StatusTables(self._changed, self._start, 0.0)
 
     def _changed(self) -> Sequence[str]:
@@ -273,9 +256,9 @@ class Launcher:
             raise self.views
         return self.views
 
-    def _start(self, words: list[str]) -> Process:
+    def _start(self, words: list[str]) -> ToldProcess:
         self.started.append(words)
-        self.process = Process()
+        self.process = ToldProcess()
         return self.process
 
     def poll(self, now: float, url: str | None = URL, interval: float = 60.0) -> Any:
