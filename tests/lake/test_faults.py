@@ -19,7 +19,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import SETTINGS
 from tests.integration.flow import Flow
 from tests.lake.http_proxy import Fault, HttpProxy, Kind
-from tests.lake.lake_stack import LakePgsub, LakeStack, lake_stack
+from tests.lake.lake_stack import LakePgsub, LakeStack
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 from workers.lake.table import BRANCH_PREFIX
@@ -37,12 +37,6 @@ TABLE: Final = r"/namespaces/faults/tables/"
 COMMIT: Final = TABLE + "[^/]+$"
 FILE: Final = r"\.(parquet|avro)"
 _TURNS = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStack]:
-    with lake_stack(tmp_path_factory.mktemp("stack")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

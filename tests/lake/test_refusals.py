@@ -19,17 +19,11 @@ import trustme
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import Database, new_database
 from tests.harness import SETTINGS
-from tests.lake.lake_stack import LakePgsub, LakeStack, lake_stack
+from tests.lake.lake_stack import LakePgsub, LakeStack
 from tests.object_store import Keys
 from tests.ports import free_port
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStack]:
-    with lake_stack(tmp_path_factory.mktemp("stack")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import SETTINGS
 from tests.integration.flow import Flow
 from tests.lake.http_proxy import HttpProxy
-from tests.lake.lake_stack import LakePgsub, LakeStack, lake_stack
+from tests.lake.lake_stack import LakePgsub, LakeStack
 from tests.twin import NativeTwin
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
@@ -28,12 +28,6 @@ _FILE = re.compile(
     r"(?:(?P<list>snap-[^/]*\.avro)|(?P<manifest>m\d+\.avro)|(?P<deletes>deletes\.parquet)"
     r"|(?P<rows>\.parquet))$"
 )
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStack]:
-    with lake_stack(tmp_path_factory.mktemp("stack")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

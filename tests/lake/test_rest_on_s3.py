@@ -18,7 +18,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import SETTINGS, python_rows
 from tests.integration.flow import Flow
 from tests.integration.readers import by_spark
-from tests.lake.lake_stack import LakePgsub, LakeStack, lake_stack
+from tests.lake.lake_stack import LakePgsub, LakeStack
 from tests.security.argument_watch import ArgumentWatch
 from tests.twin import NativeTwin, native_rows
 
@@ -40,12 +40,6 @@ LAYOUTS = {
     "parted": {"partition_by": ["days(at)", "truncate(1, name)"], "sort_by": ["day DESC"]},
     "parted_keyless": {"partition_by": ["bucket(2, a)"]},
 }
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStack]:
-    with lake_stack(tmp_path_factory.mktemp("stack")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
