@@ -86,8 +86,8 @@ NATIVE_TRIM_SECONDS: Final = 60.0
 # -- text that changes on the publisher ------------------------------------------------------------
 
 TEXT_COMPARISON_SECONDS: Final = 10.0
-"""Time between two comparisons of types, in subscriptions with an enum or a composite: a connection
-and two short queries. Rows that are written in between may have missed a key."""
+"""Time between two looks at changed text without a batch, in subscriptions with an enum or a
+composite: one short query. Each batch has a look of its own."""
 ALL_TABLES_SECONDS: Final = 60.0
 """Time between two comparisons of the names and columns of all tables: a connection and a query
 over the catalog, in every subscription. A table that is swapped in stays for hours."""

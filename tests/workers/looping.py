@@ -13,6 +13,7 @@ from typing import Any, cast
 from catalog.pg_lsn import LSN
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
+from tests.workers.text_questions import TextPublisher
 from tests.workers.transactions import batch, put, relation, row
 from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.loop import LogicalRepApplyLoop
@@ -107,7 +108,7 @@ class Loop:
             worker = self.world.worker()
             catalog = CatalogWatch(
                 NameWatch(self.world.store, lambda _: {}),
-                TextWatch(self.world.store, lambda _: self.types),
+                TextWatch(self.world.store, TextPublisher(self.types)),
             )
             sub = self.world.sub
             xacts = PreparedXacts(self.process.data_dir, sub.subuuid, sub.oid)

@@ -1,9 +1,10 @@
-"""What a worker asks about the publisher's catalog by the clock: names of tables, and types.
+"""What a worker asks about the publisher's catalog: names of tables, and types.
 
 Both questions notice what no event of the stream tells. The loop takes a turn at every batch
-boundary. Most turns ask nothing::
+boundary, and looks at the texts once more when a batch is in hand. Most turns ask nothing::
 
-    every 10 s    types of the tables with an enum or a composite   (workers.apply.text_watch)
+    every batch   texts of the tables with an enum or a composite   (workers.apply.text_watch)
+    every 10 s    the same, without a batch                         (workers.apply.text_watch)
     every 60 s    types and column numbers of all tables            (workers.apply.text_watch)
     every 60 s    oids of all tables by name                        (workers.apply.name_watch)
     every 60 s    names of all tables by oid                        (workers.tables.rename_watch)
@@ -11,6 +12,7 @@ boundary. Most turns ask nothing::
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from catalog.errcodes import ReplicationError
@@ -19,7 +21,7 @@ from workers.apply.apply_batch import Applier
 from workers.apply.copy_again import other_table, other_values
 from workers.apply.name_watch import NameWatch
 from workers.apply.other_table import warn_of_other
-from workers.apply.text_watch import TextWatch, warn_of_text
+from workers.apply.text_watch import ChangedText, TextWatch, warn_of_text
 from workers.process.worker_exit import WorkerExit
 
 
@@ -43,13 +45,25 @@ class CatalogWatch:
             else:
                 warn_of_other(other.rel)
                 applier.look_up_inserted_keys(other)
-        for text in self.text.turn(applier.sub, applier.rels.values(), applier.relmap):
-            rel, row = text.rel, text.row
-            if text.copies and follower is not None and follower.follows(applier.sub, rel):
-                primary = row.primary(qualified_name(rel.nspname, rel.relname))
-                _copy_again(applier, other_values(rel, primary, row.detail))
-            else:
-                warn_of_text(applier.sub, rel, row)
+        _tell(applier, self.text.turn(applier.sub, applier.rels.values(), applier.relmap))
+
+    def before_batch(self, applier: Applier) -> None:
+        """Copy again, or tell of, what has other text; call this after the batch was received.
+
+        The rows of the batch may have the new text, in keys too.
+        """
+        _tell(applier, self.text.before_batch(applier.sub, applier.rels.values(), applier.relmap))
+
+
+def _tell(applier: Applier, texts: Iterable[ChangedText]) -> None:
+    follower = applier.schema
+    for text in texts:
+        rel, row = text.rel, text.row
+        if text.copies and follower is not None and follower.follows(applier.sub, rel):
+            primary = row.primary(qualified_name(rel.nspname, rel.relname))
+            _copy_again(applier, other_values(rel, primary, row.detail))
+        else:
+            warn_of_text(applier.sub, rel, row)
 
 
 def _note_renames(applier: Applier) -> None:

@@ -145,6 +145,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             continue
         failpoints.reach("apply.batch_taken")
         watch.check()
+        catalog.before_batch(applier)
         applier.work_mem = settings.apply_work_mem
         applier.default_on_error = settings.default_on_error
         process.link.report(applying_commit_time=batch.first_commit_time)

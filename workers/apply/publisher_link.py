@@ -1,8 +1,9 @@
 """The connections of an apply worker or a sync worker to the publisher.
 
-A worker has up to three connections. The first connection receives the stream. On a standby, a
+A worker has up to four connections. The first connection receives the stream. On a standby, a
 second connection watches the timeline. A third connection is open for a moment when the worker
-asks a question during the stream.
+asks a question during the stream. With a table whose text may change without an event, a fourth
+connection stays open: the worker asks before each batch.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from workers.publisher.connect import connect_publisher
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.password_required import check_connected, check_conninfo
 from workers.publisher.second_connection import (
+    KeptSession,
     ask_delimiters,
     ask_identities,
     ask_names,
     ask_relids,
     ask_shape,
     ask_size,
-    ask_text_types,
     fetch_published,
 )
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
@@ -70,12 +71,19 @@ def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
     )
 
 
-def catalog_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> CatalogWatch:
+@contextmanager
+def catalog_watch(
+    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn
+) -> Iterator[CatalogWatch]:
     """The comparisons of names and types, with questions while ``conn`` streams."""
-    return CatalogWatch(
-        NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
-        TextWatch(process.store, partial(ask_text_types, sub, conn, process.interrupted)),
-    )
+    session = KeptSession(sub, conn, process.interrupted)
+    try:
+        yield CatalogWatch(
+            NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
+            TextWatch(process.store, session),
+        )
+    finally:
+        session.close()
 
 
 def rename_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> RenameWatch:

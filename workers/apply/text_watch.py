@@ -1,17 +1,32 @@
 """Notice values that change on the publisher without an event, and tell the caller once.
 
 ``workers.publisher.changing_text`` tells which types are meant. The apply worker compares the types
-of the tables in ``s`` and ``r`` with the types of the last comparison, every few seconds, and
-before the first batch after a start. A table without an enum or a composite is asked about once for
-each announcement, and once a minute: a column that is dropped and added again is announced with the
-next row change only.
+of the tables in ``s`` and ``r`` with the types of the last comparison:
+
+- before each batch, where a table has an enum, a composite or names of objects: one short query on
+  a session that stays open asks for a mark of all texts. The tables are compared if the mark is
+  another one. The worker asks after the batch was received, so the answer shows each renaming that
+  was committed before a row of the batch.
+- every few seconds, the same without a batch, and at the start.
+- a table that was announced since: within seconds; before the next batch if a column is of a type
+  that is not built in.
+- all tables once a minute: a column that is dropped and added again is announced with the next row
+  change only.
+
+Trace: ``stages`` has the row ``(new, 1)``, and the lake too::
+
+    ALTER TYPE stage RENAME VALUE 'new' TO 'open'       no event
+    UPDATE stages SET n = 2 WHERE s = 'open'            a batch, received
+    mark of the last comparison 3f…, mark now 81…       the types of stages are compared
+    label "new" of type stage is "open"                 the table is copied again, or the log warns
+    the batch is applied                                the gate drops the change of stages
 
 What has changed is stored under the copy id of the table, so a new copy ends the state. Without
 stored types (``copy_data = false``, or a copy by an older version) the first comparison stores the
 types of that moment.
 
 A failed question is no reason to stop: the stream itself notices a lost publisher. The worker asks
-again a minute later.
+again a minute later, and what changed meanwhile is found then: the copy has the rows as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +35,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from catalog import remedies
 from catalog.changed_text import StoredTextTypes
@@ -37,7 +53,13 @@ from workers.changes.column_rules import taken_of
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.remembered_columns import from_text as columns_of
 from workers.proto.messages import Relation
-from workers.publisher.changing_text import TextTypes, from_json, text_changes
+from workers.publisher.changing_text import (
+    TextType,
+    TextTypes,
+    from_json,
+    may_change_text,
+    text_changes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,22 +77,47 @@ class ChangedText:
     copies: bool
 
 
+class TextQuestions(Protocol):
+    """What the watch asks the publisher, on a second connection."""
+
+    def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
+        """The types of the columns of relations."""
+
+    def text_mark(self, types: Mapping[int, TextType]) -> str:
+        """A hash of all texts that values of the types, by oid, may have."""
+
+
+_Mark = tuple[frozenset[tuple[int, str | None]], str]
+"""The tables with such types, each with its copy id, and the publisher's mark of all texts."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """The catalog's row of a table, and the types in the row."""
+
+    row: StoredTextTypes
+    types: TextTypes
+
+
 @dataclass(slots=True)
 class TextWatch:
     """The comparisons of a worker.
 
-    ``ask`` asks the publisher for the types of relations. ``_stored`` has the catalog's rows by the
-    table's oid, ``_asked`` the Relation message in force at the last question, ``_due`` the time of
-    the next comparison, ``_all_due`` the time of the next comparison of all tables.
+    ``_known`` has the last comparison by the table's oid, ``_asked`` the Relation message in force
+    at the last question, ``_mark`` the texts of the last comparison. ``_due`` is the time of the
+    next comparison without a batch, ``_all_due`` that of all tables, ``_silent_until`` the end of
+    the pause after a failure.
     """
 
     store: CatalogStore
-    ask: Callable[[Collection[int]], Mapping[int, TextTypes]]
+    publisher: TextQuestions
     clock: Callable[[], float] = time.monotonic
-    _stored: dict[int, StoredTextTypes] = field(default_factory=dict)
+    _known: dict[int, _Known] = field(default_factory=dict)
     _asked: dict[int, Relation | None] = field(default_factory=dict)
+    _mark: _Mark | None = None
     _due: float = 0.0
     _all_due: float = field(init=False)
+    _silent_until: float = 0.0
 
     def __post_init__(self) -> None:
         self._all_due = self.clock() + ALL_TABLES_SECONDS
@@ -80,26 +127,48 @@ class TextWatch:
     ) -> list[ChangedText]:
         """Compare the tables, if the time has come; store and return what has changed."""
         now = self.clock()
-        if now < self._due:
+        if now < self._due or now < self._silent_until:
             return []
         self._due = now + TEXT_COMPARISON_SECONDS
         every = now >= self._all_due
         if every:
             self._all_due = now + ALL_TABLES_SECONDS
-        tables = {
-            relid: rel
-            for rel in rels
-            if rel.srsubstate in SYNCED
-            and rel.other_relid is None  # another table is told of as such
-            and (relid := rel.remote_relid) is not None
-            and (every or self._is_watched(rel, relmap.get(relid)))
-        }
-        if not tables:
+        tables = _comparable(rels)
+        fresh = {} if every else self._fresh(tables, relmap)
+        return self._look(sub, tables, tables if every else fresh, relmap)
+
+    def before_batch(
+        self, sub: Subscription, rels: Iterable[SubscriptionRel], relmap: LogicalRepRelMap
+    ) -> list[ChangedText]:
+        """Compare the tables with text that has changed; call this with a batch in hand."""
+        if self.clock() < self._silent_until:
             return []
+        tables = _comparable(rels)
+        fresh = {
+            relid: rel
+            for relid, rel in self._fresh(tables, relmap).items()
+            if (relation := relmap.get(relid)) is None
+            or may_change_text([column.typid for column in relation.columns])
+        }
+        return self._look(sub, tables, fresh, relmap)
+
+    def _look(
+        self,
+        sub: Subscription,
+        tables: Mapping[int, SubscriptionRel],
+        compared: Mapping[int, SubscriptionRel],
+        relmap: LogicalRepRelMap,
+    ) -> list[ChangedText]:
+        """Compare some tables in any case, and those with other texts than before."""
         try:
-            found = self.ask(tables.keys())
+            # The mark comes first: what changes behind the mark is found at the next look.
+            texts = self._with_texts(tables)
+            mark = self._texts(texts)
+            if texts and mark != self._mark:
+                compared = {**compared, **texts}
+            found = self.publisher.text_types(compared.keys()) if compared else {}
         except ReplicationError as error:
-            self._due = now + TEXT_COMPARISON_RETRY_SECONDS
+            self._silent_until = self.clock() + TEXT_COMPARISON_RETRY_SECONDS
             log.info(
                 "action=text_not_compared subid=%d sqlstate=%s the types of the publisher could "
                 "not be compared: %s",
@@ -107,34 +176,59 @@ class TextWatch:
             )
             return []
         changed = []
-        for relid, rel in tables.items():
+        for relid, rel in compared.items():
             relation = relmap.get(relid)
             if not found[relid].numbers:
                 continue  # dropped, or swapped meanwhile
             options = sub.table_options(rel.nspname, rel.relname)
-            compared = self._compare(rel, relation, found[relid], options)
-            if compared is not None:
-                changed.append(compared)
+            said = self._compare(rel, relation, found[relid], options)
+            if said is not None:
+                changed.append(said)
             self._asked[rel.srrelid] = relation
+        self._mark = mark
         return changed
 
-    def _is_watched(self, rel: SubscriptionRel, relation: Relation | None) -> bool:
-        """Has the table an enum or a composite, or was it announced since the last question?"""
-        stored = self._stored_types(rel)
-        if stored is None or from_json(stored.types).columns:
-            return True
-        return relation is not None and self._asked.get(rel.srrelid) is not relation
+    def _texts(self, tables: Mapping[int, SubscriptionRel]) -> _Mark:
+        """Ask for the mark of the types of the tables, if there are any."""
+        types: dict[int, TextType] = {}
+        for rel in tables.values():
+            types.update(self._known[rel.srrelid].types.types)
+        copies = frozenset((rel.srrelid, rel.epoch) for rel in tables.values())
+        return copies, self.publisher.text_mark(types) if types else ""
 
-    def _stored_types(self, rel: SubscriptionRel) -> StoredTextTypes | None:
-        """The row of the table under the present copy id."""
-        stored = self._stored.get(rel.srrelid)
-        if stored is not None and stored.epoch == (rel.epoch or ""):
-            return stored
+    def _with_texts(self, tables: Mapping[int, SubscriptionRel]) -> dict[int, SubscriptionRel]:
+        """The tables with an enum, a composite or names of objects."""
+        return {
+            relid: rel
+            for relid, rel in tables.items()
+            if (known := self._known_types(rel)) is not None and known.types.columns
+        }
+
+    def _fresh(
+        self, tables: Mapping[int, SubscriptionRel], relmap: LogicalRepRelMap
+    ) -> dict[int, SubscriptionRel]:
+        """The tables that were never compared, or were announced since."""
+        return {
+            relid: rel
+            for relid, rel in tables.items()
+            if self._known_types(rel) is None
+            or (
+                (relation := relmap.get(relid)) is not None
+                and self._asked.get(rel.srrelid) is not relation
+            )
+        }
+
+    def _known_types(self, rel: SubscriptionRel) -> _Known | None:
+        """The last comparison of the table under the present copy id."""
+        known = self._known.get(rel.srrelid)
+        if known is not None and known.row.epoch == (rel.epoch or ""):
+            return known
         self._asked.pop(rel.srrelid, None)
-        stored = self.store.text_types(rel.srsubid, rel.srrelid)
-        if stored is not None:
-            self._stored[rel.srrelid] = stored
-        return stored
+        row = self.store.text_types(rel.srsubid, rel.srrelid)
+        if row is None:
+            return None
+        self._known[rel.srrelid] = known = _Known(row, from_json(row.types))
+        return known
 
     def _as_followed(self, rel: SubscriptionRel, before: TextTypes) -> TextTypes:
         """The types before, with the numbers of the columns that the lake table has by now.
@@ -156,26 +250,37 @@ class TextWatch:
         options: TableOptions,
     ) -> ChangedText | None:
         """Store the types of a table, and tell if values have changed since the last comparison."""
-        stored = self._stored_types(rel)
+        known = self._known_types(rel)
         if relation is not None:
             taken = taken_of(relation, options).columns
             found = found.of_columns([column.name for column in taken])
-        elif stored is not None:  # a column that is not published changes no text of the lake
-            found = found.of_columns(from_json(stored.types).numbers.keys())
+        elif known is not None:  # a column that is not published changes no text of the lake
+            found = found.of_columns(known.types.numbers.keys())
         types = found.as_json()
-        if stored is None:
+        if known is None:
             row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", types)
             changes = rewritten = []
-        elif stored.types == types:
+        elif known.row.types == types:
             return None
         else:
-            before = self._as_followed(rel, from_json(stored.types))
+            before = self._as_followed(rel, known.types)
             changes = text_changes(before, found)
             rewritten = text_changes(before.without_names(), found.without_names())
-            row = stored.changed(types, changes, time.time_ns() // 1000)
+            row = known.row.changed(types, changes, time.time_ns() // 1000)
         self.store.put_text_types(row)
-        self._stored[rel.srrelid] = row
+        self._known[rel.srrelid] = _Known(row, found)
         return ChangedText(rel, row, copies=bool(rewritten)) if changes else None
+
+
+def _comparable(rels: Iterable[SubscriptionRel]) -> dict[int, SubscriptionRel]:
+    """The tables whose types may be compared, by the publisher's oid."""
+    return {
+        relid: rel
+        for rel in rels
+        if rel.srsubstate in SYNCED
+        and rel.other_relid is None  # another table is told of as such
+        and (relid := rel.remote_relid) is not None
+    }
 
 
 def warn_of_text(sub: Subscription, rel: SubscriptionRel, row: StoredTextTypes) -> None:

@@ -209,8 +209,8 @@ def _stream(
         process.applying = True
         forms = partial(any_forms, conn, sub, process.interrupted)
         two_phase = TwoPhase(applier, xacts, forms, server_version=conn.server_version)
-        catalog = catalog_watch(process, sub, conn)
-        LogicalRepApplyLoop(process, applier, stream, watch, orphans, catalog, two_phase)
+        with catalog_watch(process, sub, conn) as catalog:
+            LogicalRepApplyLoop(process, applier, stream, watch, orphans, catalog, two_phase)
     except ReplicationError as error:
         if error is stream.receiver.error and _may_be_binary_format_error(error, binary):
             raise RestartAsText(error.primary) from error

@@ -196,6 +196,25 @@ def _fetch_names(conn: QueryConn, oid: int) -> dict[str, str]:
     return {to_text(number): to_text(name) for number, name in rows}
 
 
+def fetch_text_mark(conn: QueryConn, types: Mapping[int, TextType]) -> str:
+    """One hash over the texts that values of the types may have, in one short query.
+
+    A label, an attribute or an object with another text is another hash. Names of a kind that is
+    not compared count for nothing.
+    """
+    names = sorted(oid for oid, each in types.items() if each.kind == NAME and each.parts)
+    others = [oid for oid, each in types.items() if each.kind != NAME]
+    parts = [
+        query("mark_of_names", type=str(oid), objects=query(_COMPARED_NAMES[oid])) for oid in names
+    ]
+    if others:
+        parts.append(f"({query('type_parts', types=_listed(others))})")
+    if not parts:
+        return ""
+    ((mark,),) = conn.exec(query("text_mark", parts=" UNION ALL ".join(parts)))
+    return mark or ""
+
+
 def _listed(oids: Collection[int]) -> str:
     return ", ".join(str(oid) for oid in sorted(oids))
 

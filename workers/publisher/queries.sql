@@ -385,6 +385,18 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid
 WHERE t.oid IN (:types) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 2
 
+-- One number for all texts that values of some types may have: another number, another text.
+-- name: text_mark
+SELECT pg_catalog.md5(pg_catalog.string_agg(
+           p.type::text || ' ' || p.part::text || ' ' || p.text, E'\n'
+           ORDER BY p.type, p.part, p.text))
+FROM (:parts) p (type, part, text)
+
+-- name: mark_of_names
+SELECT :type::pg_catalog.oid, o.oid, o.name
+FROM (:objects) o (oid, name)
+WHERE o.oid >= 16384
+
 -- The types of everything that may be published, column lists and row filters aside; from 16 on.
 -- Unlike pg_publication_tables it waits for no lock on a table.
 -- name: published_types

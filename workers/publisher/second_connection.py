@@ -2,23 +2,37 @@
 
 A walsender that streams takes no queries. The second connection goes to the host that the first
 connection reached: another host, a standby that lags, would answer from an older catalog.
+
+Most questions open a session and end it. That is too slow for a question before each batch:
+``KeptSession`` stays open between questions. It opens at the first question for a mark, and is
+opened anew if it was lost between two questions: the publisher or a proxy may end a session that is
+quiet. It holds no transaction and no lock between two questions. A worker without a table that
+needs marks keeps no session: a question for types opens one for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.pg_subscription import Subscription
 from config.limits import CONNECT_SECONDS, LOCK_WAIT_SECONDS
-from workers.publisher.changing_text import TextTypes, fetch_text_types
+from workers.publisher.changing_text import (
+    TextType,
+    TextTypes,
+    fetch_text_mark,
+    fetch_text_types,
+)
 from workers.publisher.connect import connect_beside
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.fingerprint import PublishedTable, TableName, fetch_fingerprints
 from workers.publisher.remote_table import fetch_delimiters, fetch_names, fetch_relids
 from workers.publisher.replica_identity import Identities, fetch_identities
 from workers.publisher.table_shape import TableShape, fetch_shape, fetch_size
+
+T = TypeVar("T")
 
 _LOCK_TIMEOUT: Final = (
     f"SELECT pg_catalog.set_config('lock_timeout', '{LOCK_WAIT_SECONDS}s', false)"
@@ -104,21 +118,6 @@ def ask_names(
         conn.close()
 
 
-def ask_text_types(
-    sub: Subscription,
-    streaming: WalReceiverConn,
-    interrupted: Callable[[], bool],
-    relids: Collection[int],
-) -> dict[int, TextTypes]:
-    """Ask for the enums and composites of relations; the queries wait for no lock."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
-        conn.patience = CONNECT_SECONDS
-        return fetch_text_types(conn, relids)
-    finally:
-        conn.close()
-
-
 def ask_shape(
     sub: Subscription,
     streaming: WalReceiverConn,
@@ -145,3 +144,48 @@ def ask_size(
         return fetch_size(conn, relid)
     finally:
         conn.close()
+
+
+@dataclass(slots=True)
+class KeptSession:
+    """The session beside the stream ``streaming``; one thread at a time asks."""
+
+    sub: Subscription
+    streaming: WalReceiverConn
+    interrupted: Callable[[], bool]
+    _conn: WalReceiverConn | None = None
+
+    def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
+        """The enums and composites of relations; the queries wait for no lock."""
+        was_open = self._conn is not None
+        try:
+            return self._ask(lambda conn: fetch_text_types(conn, relids))
+        finally:
+            if not was_open:
+                self.close()
+
+    def text_mark(self, types: Mapping[int, TextType]) -> str:
+        """A hash of all texts that values of the types may have; the query waits for no lock."""
+        return self._ask(lambda conn: fetch_text_mark(conn, types))
+
+    def _ask(self, question: Callable[[WalReceiverConn], T]) -> T:
+        was_open = self._conn is not None
+        try:
+            return question(self._opened())
+        except ReplicationError:
+            self.close()
+            if not was_open or self.interrupted():
+                raise
+        return question(self._opened())
+
+    def _opened(self) -> WalReceiverConn:
+        if self._conn is None:
+            self._conn = connect_beside(self.sub, self.streaming, self.interrupted)
+            self._conn.patience = CONNECT_SECONDS
+        return self._conn
+
+    def close(self) -> None:
+        """End the session; the next question opens another one."""
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None

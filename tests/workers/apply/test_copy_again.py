@@ -21,6 +21,7 @@ from tests.workers.apply.test_follow_schema import (
     worker,
 )
 from tests.workers.subscribed import Subscribed
+from tests.workers.text_questions import TextPublisher
 from tests.workers.transactions import batch, relation, row
 from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.name_watch import NameWatch
@@ -126,7 +127,7 @@ def test_another_table_is_copied_without_a_change_of_a_row(
     now = [0.0]
     watch = CatalogWatch(
         NameWatch(world.store, lambda _: {("public", "a"): 3}, lambda: now[0]),
-        TextWatch(world.store, lambda _: {1: TextTypes()}, lambda: now[0]),
+        TextWatch(world.store, TextPublisher({1: TextTypes()}), lambda: now[0]),
     )
     applier = worker(world, publisher)
     applier.decided_lsn = LSN(700)
@@ -146,7 +147,7 @@ def test_a_column_that_was_dropped_and_added_again(world: Subscribed, publisher:
     found = {1: TextTypes(numbers={"id": 1, "v": 2})}
     watch = CatalogWatch(
         NameWatch(world.store, lambda _: {}, lambda: now[0]),
-        TextWatch(world.store, lambda _: found, lambda: now[0]),
+        TextWatch(world.store, TextPublisher(found), lambda: now[0]),
     )
     applier = worker(world, publisher)
     applier.read_rels()

@@ -12,6 +12,7 @@ from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from config.monitor_limits import ALL_TABLES_SECONDS
 from tests.workers.subscribed import Subscribed
+from tests.workers.text_questions import TextPublisher
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
 from workers.apply.catalog_watch import CatalogWatch
@@ -41,7 +42,7 @@ class Named:
             self.world.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=relid)
         self.applier = self.world.worker()
         names = NameWatch(self.world.store, self.ask, lambda: self.now)
-        types = TextWatch(self.world.store, lambda _: {}, lambda: 0.0)
+        types = TextWatch(self.world.store, TextPublisher(), lambda: 0.0)
         types._due = 1.0
         self.watch = CatalogWatch(names, types)
 

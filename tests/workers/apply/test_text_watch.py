@@ -1,4 +1,4 @@
-"""Text that changes on the publisher without an event: noticed between batches, said once."""
+"""Text that changes on the publisher without an event: noticed before a batch, said once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from catalog.changed_text import StoredTextTypes
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_subscription_rel import SubRelState
 from config.monitor_limits import (
@@ -16,6 +17,7 @@ from config.monitor_limits import (
     TEXT_COMPARISON_SECONDS,
 )
 from tests.workers.subscribed import Subscribed
+from tests.workers.text_questions import TextPublisher
 from tests.workers.transactions import relation
 from workers.apply.text_watch import ChangedText, TextWatch, warn_of_text
 from workers.changes.relation_map import LogicalRepRelMap
@@ -34,41 +36,63 @@ PLAIN = TextTypes(numbers={"id": 1, "v": 2})
 
 
 @dataclass(slots=True)
+class FailingPublisher(TextPublisher):
+    """Answers no question while ``fails`` is set."""
+
+    fails: bool = False
+
+    def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
+        """The types, or the error of a lost publisher."""
+        found = TextPublisher.text_types(self, relids)
+        if self.fails:
+            raise ConnectionFailure("could not connect to the publisher")
+        return found
+
+    def text_mark(self, types: Mapping[int, TextType]) -> str:
+        """The mark, or the error of a lost publisher."""
+        found = TextPublisher.text_mark(self, types)
+        if self.fails:
+            raise ConnectionFailure("could not connect to the publisher")
+        return found
+
+
+@dataclass(slots=True)
 class Watched:
     """A watch over tables a (relid 1) and b (relid 2), with a publisher and a clock."""
 
     world: Subscribed
     types: dict[int, TextTypes] = field(default_factory=lambda: {1: stages("new"), 2: PLAIN})
-    asked: list[set[int]] = field(default_factory=list)
+    publisher: FailingPublisher = field(init=False)
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     now: float = 0.0
-    fails: bool = False
     watch: TextWatch = field(init=False)
     found: list[ChangedText] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.publisher = FailingPublisher(self.types)
         for name, relid in (("a", 1), ("b", 2)):
             self.update(name, remote_relid=relid)
         self.start()
 
     def start(self) -> None:
         """The next worker."""
-        self.watch = TextWatch(self.world.store, self.ask, lambda: self.now)
+        self.watch = TextWatch(self.world.store, self.publisher, lambda: self.now)
 
     def update(self, name: str, **columns: object) -> None:
         self.world.store.update_rel(self.world.sub.oid, self.world.rel(name).srrelid, **columns)
-
-    def ask(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
-        self.asked.append(set(relids))
-        if self.fails:
-            raise ConnectionFailure("could not connect to the publisher")
-        return {relid: self.types[relid] for relid in relids}
 
     def turn(self, later: float = TEXT_COMPARISON_SECONDS) -> None:
         """A turn of the loop after a time."""
         self.now += later
         rels = self.world.store.rels(self.world.sub.oid)
         self.found = self.watch.turn(self.world.sub, rels, self.relmap)
+        for each in self.found:
+            warn_of_text(self.world.sub, each.rel, each.row)
+
+    def batch(self) -> None:
+        """A batch is in hand, at the same moment."""
+        rels = self.world.store.rels(self.world.sub.oid)
+        self.found = self.watch.before_batch(self.world.sub, rels, self.relmap)
         for each in self.found:
             warn_of_text(self.world.sub, each.rel, each.row)
 
@@ -87,12 +111,12 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 def test_a_renamed_label_is_said_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     watched.turn()
-    assert (watched.asked, watched.changes()) == ([{1, 2}], [])
+    assert (watched.publisher.asked, watched.changes()) == ([{1, 2}], [])
     watched.types[1] = stages("open")
-    watched.turn(TEXT_COMPARISON_SECONDS / 2)  # a batch in between asks nothing
-    assert (len(watched.asked), warnings(caplog)) == (1, [])
+    watched.turn(TEXT_COMPARISON_SECONDS / 2)  # a turn in between asks nothing
+    assert (len(watched.publisher.asked), warnings(caplog)) == (1, [])
     watched.turn()
-    assert watched.asked[1:] == [{1}]  # table b has no such type
+    assert watched.publisher.asked[1:] == [{1}]  # table b has no such type
     (said,) = warnings(caplog)
     assert 'values of table "public.a" have changed' in said.getMessage()
     assert 'column "v": label "new" of type stage is "open"' in said.__dict__["DETAIL"]
@@ -100,7 +124,10 @@ def test_a_renamed_label_is_said_once(watched: Watched, caplog: pytest.LogCaptur
     watched.turn()
     watched.start()
     watched.turn()
-    assert (len(warnings(caplog)), len(watched.asked)) == (1, 4)
+    assert (len(warnings(caplog)), watched.publisher.asked[2:]) == (
+        1,
+        [{1}],
+    )  # the first of a worker
     assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
 
 
@@ -122,7 +149,7 @@ def test_a_table_in_synchronisation_is_left_alone(watched: Watched) -> None:
     for other in (replace(rel, remote_relid=None), replace(rel, other_relid=7)):
         watched.start()
         watched.watch.turn(watched.world.sub, [other], watched.relmap)
-    assert watched.asked == []
+    assert watched.publisher.asked == []
 
 
 def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
@@ -131,12 +158,12 @@ def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
     watched.types[1] = PLAIN
     watched.turn()
     watched.turn()
-    assert watched.asked == [{1, 2}]
+    assert watched.publisher.asked == [{1, 2}]
     for announced, asked in ((("id",), 2), (("id", "v"), 3), (("id", "v"), 4)):
         watched.relmap.update(relation(1, "a", *announced))
         watched.turn()
         watched.turn()
-        assert watched.asked[1:] == [{1}] * (asked - 1)
+        assert watched.publisher.asked[1:] == [{1}] * (asked - 1)
     watched.relmap.update(relation(1, "a", "id", "v"))
     watched.types[1] = stages("new")
     watched.turn()
@@ -188,13 +215,13 @@ def test_a_column_that_is_not_published_is_none_of_ours(watched: Watched, announ
 def test_a_publisher_that_does_not_answer_stops_nothing(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched.fails = True
+    watched.publisher.fails = True
     with caplog.at_level(logging.INFO):
         watched.turn()
         watched.turn()
-    assert (len(watched.asked), warnings(caplog)) == (1, [])
+    assert (len(watched.publisher.asked), warnings(caplog)) == (1, [])
     assert "could not be compared: could not connect" in caplog.text
-    watched.fails = False
+    watched.publisher.fails = False
     watched.turn(TEXT_COMPARISON_RETRY_SECONDS)
     watched.types[1] = stages("open")
     watched.turn()
@@ -236,3 +263,73 @@ def test_a_column_that_is_added_under_the_name_of_one_whose_drop_was_followed_is
     watched.turn(ALL_TABLES_SECONDS)
     assert warnings(caplog) == []
     assert watched.found == []
+
+
+def test_each_batch_is_looked_at_before(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A row of the batch may have the new text in its key."""
+    watched.turn()
+    watched.batch()
+    marks = watched.publisher.marks
+    watched.batch()
+    assert (watched.publisher.marks, len(watched.publisher.asked), warnings(caplog)) == (
+        marks + 1,
+        2,
+        [],
+    )
+    watched.types[1] = stages("open")
+    watched.batch()
+    assert (len(warnings(caplog)), watched.publisher.asked[2:]) == (1, [{1}])
+    assert [each.copies for each in watched.found] == [True]
+    watched.batch()
+    assert (watched.found, len(watched.publisher.asked)) == ([], 3)
+
+
+def test_a_batch_of_tables_without_such_text_asks_nothing(watched: Watched) -> None:
+    watched.types[1] = PLAIN
+    watched.turn()
+    watched.relmap.update(relation(1, "a", "id", "v"))
+    for _ in range(3):
+        watched.batch()
+    assert (watched.publisher.marks, len(watched.publisher.asked)) == (0, 1)
+
+
+def test_a_new_column_of_a_type_of_its_own_is_looked_at_before_the_next_batch(
+    watched: Watched,
+) -> None:
+    watched.types[1] = PLAIN
+    watched.turn()
+    announced = relation(1, "a", "id", "v")
+    columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
+    watched.relmap.update(replace(announced, columns=columns))
+    watched.types[1] = stages("new")
+    watched.batch()
+    watched.types[1] = stages("open")
+    watched.batch()
+    assert watched.publisher.asked[1:] == [{1}, {1}]
+    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
+def test_a_table_that_joins_with_an_older_text_is_compared(watched: Watched) -> None:
+    """Its types are of its copy's snapshot; the other table has told of the label meanwhile."""
+    watched.turn()
+    rel = watched.world.rel("b")
+    before = StoredTextTypes(rel.srsubid, rel.srrelid, "copied", stages("new").as_json())
+    watched.types[1] = watched.types[2] = stages("open")
+    watched.batch()
+    watched.update("b", epoch="copied")
+    watched.world.store.put_text_types(before)
+    watched.batch()
+    assert len(watched.changes()) == 2
+
+
+def test_a_publisher_that_does_not_answer_is_not_asked_before_each_batch(watched: Watched) -> None:
+    watched.turn()
+    watched.publisher.fails = True
+    for _ in range(3):
+        watched.batch()
+    assert watched.publisher.marks == 1
+    watched.publisher.fails = False
+    watched.types[1] = stages("open")
+    watched.now += TEXT_COMPARISON_RETRY_SECONDS
+    watched.batch()
+    assert len(watched.changes()) == 1

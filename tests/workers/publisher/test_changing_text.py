@@ -11,6 +11,7 @@ from tests.workers.publisher.scripted import ScriptedPublisher
 from workers.publisher.changing_text import (
     TextType,
     TextTypes,
+    fetch_text_mark,
     fetch_text_types,
     from_json,
     is_compared_name,
@@ -179,3 +180,17 @@ def test_values_that_were_computed_anew_under_the_same_type(
 
 def test_nothing_is_known_of_a_rewrite_before_the_first_look() -> None:
     assert text_changes(TextTypes(numbers={"v": 2}), PLAIN) == []
+
+
+def test_the_mark_is_asked_for_in_one_question() -> None:
+    conn = ScriptedPublisher(18, {"md5": [("3f",)]})
+    roles = TextType("b", "regrole", {"16390": "alice"})
+    too_many = replace(NAMES, parts={})
+    types = {16400: STAGE, 16410: POINT, 2205: too_many, 4096: roles}
+    assert fetch_text_mark(conn, types) == "3f"
+    (asked,) = conn.asked
+    assert "IN (16400, 16410)" in asked
+    assert "pg_roles" in asked
+    assert "pg_class c" not in asked  # more relations than are compared
+    assert fetch_text_mark(conn, {2205: too_many}) == ""
+    assert len(conn.asked) == 1

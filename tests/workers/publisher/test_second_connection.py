@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_subscription import Subscription
 from config.limits import CONNECT_SECONDS
 from tests.workers.publisher.scripted import ScriptedPublisher, answers
 from workers.publisher import second_connection
-from workers.publisher.changing_text import TextTypes
+from workers.publisher.changing_text import TextType, TextTypes
 from workers.publisher.fingerprint import fetch_fingerprints
 from workers.publisher.interfaces import Row
-from workers.publisher.second_connection import ask_identities, ask_text_types, fetch_published
+from workers.publisher.second_connection import KeptSession, ask_identities, fetch_published
 
 SUB = Subscription("mysub", "host=a", ("p", "q"))
 
@@ -69,9 +69,78 @@ def test_identities(monkeypatch: pytest.MonkeyPatch) -> None:
     assert conn.closed
 
 
-def test_types_are_asked_for_with_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+TYPES = {16400: TextType("e", "stage", {"16402": "new"})}
+
+
+class Session(ScriptedPublisher):
+    """One session; ``lost`` sessions answer no question."""
+
+    def __init__(self) -> None:
+        super().__init__(18, {"text": [("3f",)], "needed (relid": [], "f.files": []})
+        self.lost = False
+        self.closed = False
+        self.patience: float | None = None
+
+    def exec(self, sql: str) -> list[Row]:
+        if self.lost:
+            raise ConnectionFailure("lost the connection to the publisher")
+        return super().exec(sql)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Session]:
+    """The sessions that were opened."""
+    sessions: list[Session] = []
+
+    def connect(*_: Any) -> Session:
+        sessions.append(Session())
+        return sessions[-1]
+
+    monkeypatch.setattr(second_connection, "connect_beside", connect)
+    return sessions
+
+
+@pytest.fixture
+def kept() -> KeptSession:
+    return KeptSession(SUB, cast("Any", None), lambda: False)
+
+
+def test_questions_for_marks_share_a_session(kept: KeptSession, opened: list[Session]) -> None:
     """The question is one of the apply worker's turns: a frozen publisher must not hold it."""
-    conn = Second()
-    assert ask(monkeypatch, conn, ask_text_types, [5]) == {5: TextTypes()}
-    assert conn.closed
-    assert conn.patience == CONNECT_SECONDS
+    assert [kept.text_mark(TYPES), kept.text_mark(TYPES)] == ["3f", "3f"]
+    assert kept.text_types([5]) == {5: TextTypes()}
+    (session,) = opened
+    assert (session.closed, session.patience) == (False, CONNECT_SECONDS)
+    kept.close()
+    assert session.closed
+
+
+def test_a_question_for_types_keeps_no_session(kept: KeptSession, opened: list[Session]) -> None:
+    assert kept.text_types([5]) == {5: TextTypes()}
+    assert [session.closed for session in opened] == [True]
+
+
+def test_a_session_that_was_lost_in_between_is_opened_anew(
+    kept: KeptSession, opened: list[Session]
+) -> None:
+    kept.text_mark(TYPES)
+    opened[0].lost = True
+    assert kept.text_mark(TYPES) == "3f"
+    assert [session.closed for session in opened] == [True, False]
+
+
+def test_a_new_session_that_fails_is_an_error(
+    kept: KeptSession, opened: list[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(*_: Any) -> Session:
+        opened.append(Session())
+        opened[-1].lost = True
+        return opened[-1]
+
+    monkeypatch.setattr(second_connection, "connect_beside", connect)
+    with pytest.raises(ConnectionFailure):
+        kept.text_mark(TYPES)
+    assert [session.closed for session in opened] == [True]

@@ -14,6 +14,7 @@ from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from config.guc import Settings
 from config.monitor_limits import ALL_TABLES_SECONDS
 from tests.workers.subscribed import Subscribed
+from tests.workers.text_questions import TextPublisher
 from tests.workers.transactions import batch, relation, row
 from workers.apply.apply_batch import Applier
 from workers.apply.catalog_watch import CatalogWatch
@@ -71,7 +72,7 @@ class Publisher:
         )
         self.watch = CatalogWatch(
             NameWatch(world.store, self.relids, lambda: 0.0),
-            TextWatch(world.store, lambda _: {}, lambda: 0.0),
+            TextWatch(world.store, TextPublisher(), lambda: 0.0),
         )
         self.watch.text._due = 1.0
 

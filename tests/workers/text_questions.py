@@ -1,0 +1,28 @@
+"""A publisher that is asked for the types of tables, and for the mark of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from workers.publisher.changing_text import TextType, TextTypes
+
+
+@dataclass(slots=True)
+class TextPublisher:
+    """``types`` are the types by the publisher's oids of tables; ``asked`` are the questions."""
+
+    types: Mapping[int, TextTypes] = field(default_factory=dict)
+    asked: list[set[int]] = field(default_factory=list)
+    marks: int = 0
+
+    def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
+        """The types of some tables."""
+        self.asked.append(set(relids))
+        return {relid: self.types[relid] for relid in relids}
+
+    def text_mark(self, types: Mapping[int, TextType]) -> str:
+        """The texts themselves."""
+        self.marks += 1
+        present = {oid: each for table in self.types.values() for oid, each in table.types.items()}
+        return " ".join(f"{oid}:{present[oid].parts}" for oid in sorted(types) if oid in present)
