@@ -12,6 +12,9 @@ STATUS=…     with READY, and after each change: the tables by state, the lag, 
 WATCHDOG=1   twice in ``WatchdogSec``, from the launcher's loop: a loop that hangs sends nothing
 STOPPING=1   once, when the launcher begins to stop
 ===========  =====================================================================================
+
+A socket whose queue is full takes no message. Such a message is sent again at the next turn: a
+service without its READY would be ended when its start takes too long.
 """
 
 from __future__ import annotations
@@ -62,9 +65,8 @@ class ServiceManager:
             self._next_ping = now + self._watchdog_seconds / 2
             self._send("WATCHDOG=1")
         if phase == "stopping":
-            if not self._stopping:
-                self._stopping = True
-                self._send("STOPPING=1", "STATUS=stopping")
+            self._stopping = self._stopping or self._send("STOPPING=1", "STATUS=stopping")
+            self._next_look = now + SERVICE_START_POLL_SECONDS
         elif now >= self._next_look:
             self._look(now, phase, read)
 
@@ -79,19 +81,15 @@ class ServiceManager:
 
     def _look(self, now: float, phase: str, read: Callable[[], State]) -> None:
         ready, text = read() if phase == "running" else (False, "the lake server is starting")
-        lines = []
-        if ready and not self._ready:
-            self._ready = True
-            lines.append("READY=1")
+        lines = ["READY=1"] if ready and not self._ready else []
         if text != self._text:
-            self._text = text
             lines.append(f"STATUS={text}")
-        if lines:
-            self._send(*lines)
+        if lines and self._send(*lines):
+            self._ready, self._text = self._ready or ready, text
         pause = SERVICE_STATUS_SECONDS if self._ready else SERVICE_START_POLL_SECONDS
         self._next_look = now + pause
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> bool:
         """Send one datagram; a service manager that is gone or busy must not stop the launcher."""
         address = self._address or ""
         if address.startswith("@"):
@@ -99,6 +97,8 @@ class ServiceManager:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)
             sock.sendto("\n".join(lines).encode(errors="backslashreplace"), address)
+            return True
+        return False
 
 
 def service_state(

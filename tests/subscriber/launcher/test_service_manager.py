@@ -106,6 +106,24 @@ def test_a_service_manager_that_is_gone_or_full_stops_nothing(tmp_path: Path) ->
         assert b"WATCHDOG=1" in sock.recv(4096)
 
 
+def test_what_a_full_queue_refused_is_sent_again(sock: socket.socket) -> None:
+    """A service that never says READY is ended by its manager."""
+    manager = ServiceManager(sock.getsockname(), 1.0)
+    for second in range(1000):  # nobody reads
+        manager.turn(float(second), "starting", States((False, "x")))
+    manager.turn(1000.0, "running", States((True, "1 r")))
+    assert "READY=1" not in "".join(heard(sock))
+    manager.turn(1001.0, "running", States((True, "1 r")))
+    assert "READY=1\nSTATUS=1 r" in heard(sock)
+    for second in range(2000, 3000):
+        manager.turn(float(second), "running", States((True, "1 r")))
+    manager.turn(3000.0, "stopping", States((True, "1 r")))
+    assert "STOPPING=1" not in "".join(heard(sock))
+    assert (manager.next_deadline() or 0.0) > 3000.0
+    manager.turn(3001.0, "stopping", States((True, "1 r")))
+    assert "STOPPING=1\nSTATUS=stopping" in heard(sock)
+
+
 def test_the_line_about_tables_names_no_error_s_text(store: CatalogStore) -> None:
     apply, _ = busy(store)
     ready, text = service_state(store, (apply,), NOW)
