@@ -49,7 +49,7 @@ def show(data_dir: Path, console: Console, lines: Iterable[str]) -> None:
         thread = threading.Thread(target=_print, args=(lines, console, ended), daemon=True)
         thread.start()
         while True:
-            live.update(draw(reader.read(), console.height), refresh=True)
+            live.update(draw(reader.read(), console), refresh=True)
             if ended.wait(LIVE_SECONDS):
                 return
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -15,11 +16,18 @@ from subscriber.status.live_view import STATES, STYLES, draw
 SHOP = SubscriptionLine("shop", True, 1204.4, 2184, 0.61)
 
 
-def drawn(reading: Reading, height: int = 40) -> str:
+def drawn(reading: Reading, height: int = 40, width: int = 120) -> str:
     out = io.StringIO()
-    console = Console(file=out, width=120, height=height)
-    console.print(draw(reading, height))
+    console = Console(file=out, width=width, height=height)
+    console.print(draw(reading, console))
     return out.getvalue()
+
+
+def failed(number: int) -> Row:
+    """An error longer than a window is wide."""
+    error: Row = {"relation": f"shop.t{number}", "subname": "shop", "sqlstate": "42501"}
+    said = {"message": f"permission denied for table t{number} of the schema shop, see the owner"}
+    return error | said | {"detail": None, "hint": f"Grant SELECT on t{number} to the role."}
 
 
 def test_a_copy_a_stream_and_an_error_with_its_remedy() -> None:
@@ -53,6 +61,43 @@ def test_what_has_no_room_is_counted(height: int) -> None:
     assert len(shown.splitlines()) < height
     assert "all: 3 d, 997 r" in shown
     assert " t0 " in shown
+
+
+@pytest.mark.parametrize("width", [30, 50, 66, 80, 100, 200])
+@pytest.mark.parametrize("subscriptions", [("shop",), ("shop", "stock")])
+def test_a_narrow_window_cuts_nothing_off(width: int, subscriptions: tuple[str, ...]) -> None:
+    copying = TableLine("shop", "shop.orders", "d", 60_000, 0.5, 25_000.0, 2.4)
+    others = [
+        TableLine(subscriptions[-1], f"shop.a_table_with_a_long_name_{n}", "r") for n in range(90)
+    ]
+    shown = drawn(Reading("running", (SHOP,), (copying, *others), (failed(1),)), 24, width)
+    assert len(shown.splitlines()) < 24
+    assert max(map(len, shown.splitlines())) <= width
+    assert "\u2026" not in shown, "an ellipsis"
+    said = re.sub("[^!-~]", "", shown)
+    for text in (
+        "shop 1,204 rows/s applied, lag 2184 bytes, 0.6 s",
+        "60,000",
+        "25,000",
+        "is being copied",
+        "shop.a_table_with_a_long_name_0",
+        "more tables; all: 1 d, 90 r",
+        "see the owner",
+        "HINT: Grant SELECT on t1 to the role.",
+    ):
+        assert text.replace(" ", "") in said
+    assert subscriptions[-1] in said
+
+
+def test_many_errors_and_subscriptions_leave_room_for_a_table() -> None:
+    lines = tuple(SubscriptionLine(f"shop{n}", True, 0.0, 0, 0.0) for n in range(50))
+    errors = tuple(failed(n) for n in range(20))
+    shown = drawn(Reading("running", lines, (TableLine("shop0", "t", "r"),), errors), 30, 60)
+    assert len(shown.splitlines()) < 30
+    assert "42 more subscriptions, see pgsub status" in shown
+    assert "16 more errors, see pgsub status" in shown
+    assert "t1 to the role." in shown
+    assert "follows the stream" in shown
 
 
 def test_control_characters_of_a_name_are_not_printed() -> None:
