@@ -8,12 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 if TYPE_CHECKING:
     from catalog.store_sqlite import CatalogStore
+
+_AT_ONCE: Final = """
+if [[ $funcstack[1] == _%(prog_name)s ]]; then
+  %(complete_func)s "$@"
+fi
+"""
+
+
+def complete_at_once() -> None:
+    """Have zsh complete at the first press of the tab key, too.
+
+    zsh runs the installed file at the first press. typer's file then only names the function that
+    completes from the second press on, so the file shall also call the function. The scripts have
+    no public name: where a version of typer has another name for them, its file stays as it is.
+    """
+    with suppress(ImportError, AttributeError, KeyError):
+        from typer._completion_shared import _completion_scripts as scripts
+
+        scripts["zsh"] = f"{scripts['zsh'].rstrip()}\n{_AT_ONCE}"
 
 
 def subscription_names(call: typer.Context, incomplete: str) -> list[str]:

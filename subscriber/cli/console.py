@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from subscriber.cli import reading_verbs, running_verbs, setup_verbs, subscription_verbs
+from subscriber.cli.completion import complete_at_once
 from subscriber.cli.plain_values import read_plain_values
 from subscriber.launcher.core_files import switch_off_core_files
 from subscriber.messages import EXIT_ERROR, print_error
@@ -24,6 +25,7 @@ app = typer.Typer(
 def main() -> int:
     """Run the verb; the exit status. Mistakes in the arguments end with 2."""
     switch_off_core_files()
+    complete_at_once()
     try:
         command = typer.main.get_command(app)
         read_plain_values(command)

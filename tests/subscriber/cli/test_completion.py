@@ -8,6 +8,7 @@ import re
 import select
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,51 +75,63 @@ def test_nothing_is_said_without_a_data_directory(
     assert not pgsub.data_dir.exists()
 
 
+@pytest.fixture
+def installed(tmp_path: Path) -> Callable[[str], dict[str, str]]:
+    """A home in which ``pgsub --install-completion`` has prepared a shell; the environment."""
+
+    def install(shell: str) -> dict[str, str]:
+        program = shutil.which(shell)
+        if program is None:
+            pytest.skip(f"{shell} is not on PATH")
+        path = f"{COMMAND.parent}:{os.environ['PATH']}"
+        home = {**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "PATH": path}
+        words = [program, "-c", "pgsub --install-completion; true"]
+        done = subprocess.run(words, env=home, capture_output=True, text=True, check=True)
+        assert f"{shell} completion installed" in done.stdout
+        return home
+
+    return install
+
+
 @pytest.mark.usefixtures("tables")
-def test_bash_completes_the_line(pgsub: Shell) -> None:
-    bash = shutil.which("bash")
-    assert bash is not None
+def test_bash_completes_the_line(pgsub: Shell, installed: Callable[[str], dict[str, str]]) -> None:
+    home = installed("bash")
     code = (
-        'source <(_PGSUB_COMPLETE=source_bash "$1"); COMP_WORDS=("$1" --data-dir "$2" drop my); '
-        'COMP_CWORD=4; _pgsub_completion "$1"; echo "${COMPREPLY[@]}"'
+        'source ~/.bashrc; complete -p pgsub; COMP_WORDS=(pgsub --data-dir "$1" drop my); '
+        'COMP_CWORD=4; _pgsub_completion pgsub; echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
-        [bash, "-c", code, "bash", str(COMMAND), str(pgsub.data_dir)],
+        ["bash", "--norc", "-c", code, "bash", str(pgsub.data_dir)],
         capture_output=True,
         text=True,
         check=True,
+        env=home,
+    )
+    assert done.stdout.splitlines()[-1] == "mysub"
+
+
+@pytest.mark.usefixtures("tables")
+def test_fish_completes_the_line(pgsub: Shell, installed: Callable[[str], dict[str, str]]) -> None:
+    home = installed("fish")
+    code = 'complete --do-complete "pgsub --data-dir $argv[1] drop my"'
+    done = subprocess.run(
+        ["fish", "-c", code, str(pgsub.data_dir)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=home,
     )
     assert done.stdout == "mysub\n"
 
 
 @pytest.mark.usefixtures("tables")
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not on PATH")
-def test_fish_completes_the_line(pgsub: Shell) -> None:
-    code = (
-        "set -x PATH $argv[1] $PATH; _PGSUB_COMPLETE=source_fish pgsub | source;"
-        ' complete --do-complete "pgsub --data-dir $argv[2] drop my"'
-    )
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", code, str(COMMAND.parent), str(pgsub.data_dir)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "HOME": str(pgsub.data_dir)},
-    )
-    assert done.stdout == "mysub\n"
-
-
-@pytest.mark.usefixtures("tables")
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not on PATH")
-def test_zsh_completes_the_line(pgsub: Shell) -> None:
+def test_zsh_completes_the_line(pgsub: Shell, installed: Callable[[str], dict[str, str]]) -> None:
     """On a terminal, as only there zsh completes: Tab, then Ctrl-A and a word before the line."""
-    setup = (
-        f"path=({COMMAND.parent} $path); PS1='> '; autoload -Uz compinit; compinit -D -u;"
-        " source <(_PGSUB_COMPLETE=source_zsh pgsub); print ready\n"
-    )
+    home = installed("zsh")
+    setup = "PS1='> '; source ~/.zshrc; print ready\n"
     terminal, of_zsh = pty.openpty()
     words = ["zsh", "-f", "-i"]
-    with subprocess.Popen(words, stdin=of_zsh, stdout=of_zsh, stderr=of_zsh) as zsh:
+    with subprocess.Popen(words, stdin=of_zsh, stdout=of_zsh, stderr=of_zsh, env=home) as zsh:
         os.close(of_zsh)
         try:
             os.write(terminal, setup.encode())
@@ -139,15 +152,3 @@ def read_until(terminal: int, wanted: bytes) -> None:
         ready, _, _ = select.select([terminal], [], [], 60)
         assert ready, seen
         seen += os.read(terminal, 4096)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_has_a_script(shell: str) -> None:
-    done = subprocess.run(
-        [str(COMMAND)],
-        env={**os.environ, "_PGSUB_COMPLETE": f"source_{shell}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert f"complete_{shell}" in done.stdout
