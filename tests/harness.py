@@ -104,15 +104,15 @@ class Pgsub:
         self.start("up", str(self.file(content, "up.yaml")))
         self.wait_running(timeout)
 
-    def start(self, *words: str) -> None:
-        """Start a command that stays in the foreground."""
+    def start(self, *words: str, terminal: int | None = None) -> None:
+        """Start a command that stays in the foreground; ``terminal`` is a terminal to run it on."""
         assert self._launcher is None, "a launcher runs already"
         with self.log_file.open("ab") as log:
             self._launcher = subprocess.Popen(
                 [str(COMMAND), "--data-dir", str(self.data_dir), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdin=subprocess.DEVNULL if terminal is None else terminal,
+                stdout=log if terminal is None else terminal,
+                stderr=log if terminal is None else terminal,
                 env=self.env,
                 preexec_fn=self._begin,  # nothing is left behind by a killed test run
             )

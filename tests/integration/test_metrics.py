@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -17,6 +19,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.docs.pages import DOCS, blocks
 from tests.fix_publisher import Database
 from tests.harness import SETTINGS, Pgsub
 from tests.ports import free_port
@@ -105,6 +108,7 @@ def test_figures_health_and_a_prometheus_server(monitored: Monitored, tmp_path: 
     _compare_with_views(monitored, found)
     _compare_with_iceberg(monitored, found)
     _counters_survive_a_killed_worker(monitored)
+    _lag_is_that_of_what_is_not_visible(monitored)
     _look_for_secrets(monitored)
     _the_launcher_is_small(monitored)
     assert promtool("check", "metrics", stdin=monitored.get("/metrics")[1].encode()) == ""
@@ -182,6 +186,26 @@ def _counters_survive_a_killed_worker(monitored: Monitored) -> None:
     assert found["pgsub_received_bytes_total"] > before["pgsub_received_bytes_total"]
 
 
+def _lag_is_that_of_what_is_not_visible(monitored: Monitored) -> None:
+    """A commit waits for the lake; the lag grows in bytes and by the second."""
+    lake = monitored.pgsub.lake_server()
+    lake.suspend()
+    try:
+        monitored.database.run(f"INSERT INTO t VALUES (101, '{SECRET}', repeat('y', 100000))")
+        wait_until(lambda: monitored.figures()[f"{_LAG}_bytes"] > 1000, 30, monitored.figures)
+        began = monitored.figures()[f"{_LAG}_seconds"]
+        wait_until(lambda: monitored.figures()[f"{_LAG}_seconds"] > began + 1, 30)
+        assert monitored.figures()["pgsub_slot_lag_bytes"] > 1000
+    finally:
+        lake.resume()
+    monitored.catch_up()
+    wait_until(lambda: monitored.figures()[f"{_LAG}_bytes"] == 0, 30, monitored.figures)
+    assert monitored.figures()[f"{_LAG}_seconds"] == 0
+
+
+_LAG = "pgsub_subscription_lag"
+
+
 def _the_launcher_is_small(monitored: Monitored) -> None:
     """CREATE needs Arrow and Spark's client, 100 MB of them: in another process."""
     mapped = Path(f"/proc/{monitored.pgsub.launcher.pid}/maps").read_text()
@@ -201,12 +225,12 @@ def _look_for_secrets(monitored: Monitored) -> None:
 
 
 def _scrape(monitored: Monitored, folder: Path) -> None:
-    """Debian's server scrapes, and answers a query about what it scraped."""
+    """Debian's server scrapes with the page's configuration, and evaluates the page's rules."""
     port = free_port()
-    (folder / "prometheus.yml").write_text(
-        "scrape_configs:\n- job_name: pgsub\n  scrape_interval: 1s\n  static_configs:\n"
-        f"  - targets: ['127.0.0.1:{monitored.port}']\n"
-    )
+    _, scrape = blocks(DOCS / "monitoring" / "README.md", "yaml")
+    shutil.copy(DOCS / "monitoring" / "pgsub.rules.yml", folder)
+    often = "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+    (folder / "prometheus.yml").write_text(often + scrape.replace("9187", str(monitored.port)))
     server = subprocess.Popen(
         [
             program("prometheus"),
@@ -220,17 +244,28 @@ def _scrape(monitored: Monitored, folder: Path) -> None:
     )
     try:
 
+        def told(page: str) -> dict[str, Any]:
+            with (
+                suppress(OSError),
+                urlopen(f"http://127.0.0.1:{port}/api/v1/{page}", timeout=10) as answer,
+            ):
+                return dict(json.load(answer)["data"])
+            return {}
+
         def asked(query: str) -> list[Any]:
-            url = f"http://127.0.0.1:{port}/api/v1/query?query={quote(query)}"
-            with suppress(OSError), urlopen(url, timeout=10) as answer:
-                return list(json.load(answer)["data"]["result"])
-            return []
+            return list(told(f"query?query={quote(query)}").get("result", []))
+
+        def rules() -> dict[str, str]:
+            groups = told("rules").get("groups", [])
+            return {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
 
         (up,) = wait_until(lambda: asked('up{job="pgsub"} == 1'), 60)
         assert up["value"][1] == "1"
         (rows,) = wait_until(lambda: asked('pgsub_rows_applied_total{op="insert"}'), 60)
-        assert (rows["metric"]["subname"], rows["value"][1]) == ("mon", "11")
+        assert (rows["metric"]["subname"], rows["value"][1]) == ("mon", "12")
         assert asked("histogram_quantile(0.9, pgsub_batch_duration_seconds_bucket)")
+        wait_until(lambda: set(rules().values()) == {"ok"}, 30, rules)
+        assert len(rules()) == 11
     finally:
         server.kill()
         server.wait()
@@ -242,6 +277,8 @@ def _health(monitored: Monitored) -> None:
     status, text = monitored.get("/readyz?verbose")
     ran = pgsub.command("health")
     assert (status, ran.stdout) == (200, text)
-    assert text.endswith("readyz check passed\n")
+    shown, _ = blocks(DOCS / "monitoring" / "README.md", "console")[0].split("$ curl")[1:]
+    shape = [re.sub(r"\d+", "N", each.replace("sales", "mon")) for each in shown.splitlines()[1:]]
+    assert [re.sub(r"\d+", "N", line) for line in text.splitlines()] == shape
     pgsub.command("disable", "mon")
     assert 'subscription "mon"' not in pgsub.command("health").stdout
