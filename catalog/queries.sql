@@ -367,6 +367,31 @@ SELECT t.columns FROM table_columns t
 JOIN pg_subscription_rel r ON r.srsubid = t.subid AND r.srrelid = t.relid
 WHERE t.subid = :subid AND t.relid = :relid AND t.epoch = coalesce(r.epoch, '')
 
+-- name: put_ddl_capture
+INSERT INTO ddl_capture VALUES (:subid, :triggers)
+
+-- name: forget_ddl_capture
+DELETE FROM ddl_capture WHERE subid = :subid
+
+-- name: ddl_capture
+SELECT subid, triggers FROM ddl_capture ORDER BY subid
+
+-- name: put_captured_shape
+INSERT OR REPLACE INTO captured_shape
+SELECT srsubid, srrelid, :epoch, :lsn, :shape, :rewritten, :with_using
+FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
+
+-- name: captured_shape
+SELECT s.lsn, s.shape, s.rewritten, s.with_using FROM captured_shape s
+JOIN pg_subscription_rel r ON r.srsubid = s.subid AND r.srrelid = s.relid
+WHERE s.subid = :subid AND s.relid = :relid AND s.epoch = coalesce(r.epoch, '')
+
+-- name: forget_captured_shape
+DELETE FROM captured_shape WHERE subid = :subid AND relid = :relid
+
+-- name: forget_captured_shapes
+DELETE FROM captured_shape WHERE subid = :subid
+
 -- name: add_schema_change
 INSERT INTO schema_change (subid, relid, changed, lsn, changes, copies)
 SELECT srsubid, srrelid, :changed, :lsn, :changes, :copies

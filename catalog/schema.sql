@@ -248,6 +248,28 @@ CREATE TABLE table_columns (
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
 
+-- The last shape of a table that event triggers of the publisher told, as JSON, under a copy id,
+-- and the end of the transaction. "rewritten" is 0 unless a row change has yet to follow a command
+-- that gave rows new values.
+CREATE TABLE captured_shape (
+    subid      INTEGER NOT NULL,
+    relid      INTEGER NOT NULL,
+    epoch      TEXT NOT NULL,
+    lsn        TEXT NOT NULL,
+    shape      TEXT NOT NULL,
+    rewritten  INTEGER NOT NULL,
+    with_using INTEGER NOT NULL,
+    PRIMARY KEY (subid, relid),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+
+-- Subscriptions with ddl_capture: which event triggers had the publisher when a worker started?
+CREATE TABLE ddl_capture (
+    subid    INTEGER PRIMARY KEY REFERENCES pg_subscription (oid) ON DELETE CASCADE,
+    triggers TEXT NOT NULL
+) STRICT;
+
 -- Changes of the publisher's columns that a lake table has followed: when (Unix's time, in
 -- microseconds), the end of the first transaction with the new columns, and sentences as JSON.
 -- "copies" is 1 if the table is copied again for the change, and "copied" is the end of the copy.

@@ -33,6 +33,20 @@ class SchemaChange:
     copied: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredShape:
+    """The last shape of a table that a trigger of the publisher told, up to ``lsn``.
+
+    ``rewritten`` and ``using`` say how rows got new values that no row change has followed yet.
+    ``shape`` is for ``workers.changes.captured_shape`` to know.
+    """
+
+    lsn: LSN
+    shape: str
+    rewritten: int
+    using: bool
+
+
 class SchemaChanges(CatalogFile):
     """Remembered columns and followed changes of all subscriptions. They go with the table's row.
 
@@ -47,6 +61,36 @@ class SchemaChanges(CatalogFile):
     def columns(self, subid: int, relid: int) -> str | None:
         """The columns of a table under the present copy id, if they were stored."""
         return self._one("columns", lambda row: str(row["columns"]), subid=subid, relid=relid)
+
+    def put_ddl_capture(self, subid: int, triggers: str | None) -> None:
+        """Store which event triggers the publisher has; "" is none, None: no worker asks for them.
+
+        Other triggers may have missed a change, so the shapes of before are forgotten.
+        """
+        with self.transaction():
+            if self.ddl_capture().get(subid) != triggers or not triggers:
+                self._write("forget_captured_shapes", {"subid": subid})
+            self._write("forget_ddl_capture", {"subid": subid})
+            if triggers is not None:
+                self._write("put_ddl_capture", {"subid": subid, "triggers": triggers})
+
+    def ddl_capture(self) -> dict[int, str]:
+        """The subscriptions that ask for event triggers, and the triggers that were there."""
+        return dict(self._all("ddl_capture", lambda row: (int(row["subid"]), row["triggers"])))
+
+    def put_captured_shape(self, subid: int, relid: int, epoch: str, stored: StoredShape) -> None:
+        """Store the last shape of a table under a copy id, if the table is in the subscription."""
+        values = {"lsn": encode_lsn(stored.lsn), "shape": stored.shape, "epoch": epoch}
+        flags = {"rewritten": stored.rewritten, "with_using": int(stored.using)}
+        self._write("put_captured_shape", {"subid": subid, "relid": relid, **values, **flags})
+
+    def captured_shape(self, subid: int, relid: int) -> StoredShape | None:
+        """The last shape of a table under the present copy id, if one was told."""
+        return self._one("captured_shape", _shape, subid=subid, relid=relid)
+
+    def forget_captured_shape(self, subid: int, relid: int) -> None:
+        """A shape that no Relation message is like: a change was not told."""
+        self._write("forget_captured_shape", {"subid": subid, "relid": relid})
 
     def add_schema_change(
         self,
@@ -83,6 +127,11 @@ class SchemaChanges(CatalogFile):
 
 
 _KEPT = 20
+
+
+def _shape(row: sqlite3.Row) -> StoredShape:
+    lsn = LSN(int(row["lsn"], 16))
+    return StoredShape(lsn, row["shape"], int(row["rewritten"]), bool(row["with_using"]))
 
 
 def _change(row: sqlite3.Row) -> SchemaChange:

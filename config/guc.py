@@ -210,6 +210,11 @@ class Settings(BaseModel):
         description="a column is added with a default: rows from before get the value that the "
         "publisher stored, or stay NULL",
     )
+    ddl_capture: bool = Field(
+        False,
+        description="event triggers of the publisher (`pgsub ddl-capture`) tell each change of a "
+        "table at its position, in place of a look at the publisher's catalog",
+    )
     on_rename: Literal["follow", "keep", "suspend"] = Field(
         "follow",
         description="a table gets another name or schema on the publisher: the lake table gets it "

@@ -1,4 +1,4 @@
-"""The verb to prepare a machine: ``fetch``.
+"""The verbs to prepare a machine and a publisher: ``fetch`` and ``ddl-capture``.
 
 After an installation the first start resolves the lake server's jars, each process compiles kernels
 for most of a minute, and the lake server starts without its class archive. ``fetch`` does all this
@@ -19,6 +19,10 @@ from typing import Annotated
 import typer
 
 from catalog.errcodes import ConfigFileError
+from subscriber.cli.completion import subscription_names
+from subscriber.cli.opening import open_context
+from subscriber.commands.ddl_capture import Action
+from subscriber.messages import notice, print_notice
 
 
 def fetch(
@@ -57,6 +61,35 @@ def fetch(
         return
     _timed("kernels", _compile)
     _timed("class archive", _archive)
+
+
+def ddl_capture(
+    call: typer.Context,
+    action: Annotated[
+        Action, typer.Argument(help="Make or remove the event triggers.", metavar="ACTION")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Subscription on whose publisher the SQL is run, with --execute.",
+            metavar="[NAME]",
+            autocompletion=subscription_names,
+        ),
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Run the SQL.")] = False,
+) -> None:
+    """Print the SQL of event triggers that tell of changed tables, or run it on a publisher."""
+    from subscriber.commands.ddl_capture.run import RIGHT, run_on_publisher, script_of
+
+    if execute != (name is not None):
+        raise ConfigFileError("option --execute and the name of a subscription go together")
+    if name is None:
+        print_notice(notice("run the SQL in the database of the tables", detail=RIGHT))
+        print(script_of(action), end="")
+        return
+    with open_context(call) as context:
+        run_on_publisher(name, action, context)
+    print(f"DDL CAPTURE {action.upper()}")
 
 
 def _resolved(conf: Mapping[str, str], catalog: Mapping[str, str]) -> tuple[Path, ...]:

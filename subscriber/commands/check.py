@@ -7,6 +7,7 @@ CREATE would raise, or a warning: a problem that CREATE ignores and that matters
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -45,8 +46,10 @@ from subscriber.commands.table_mapping import (
 )
 from subscriber.commands.unseen_differences import changing_text_warnings, row_security_warnings
 from subscriber.launcher.passfile import temporary_passfile
-from subscriber.messages import Notice, warning
-from workers.publisher.interfaces import ReplicationConn
+from subscriber.messages import Notice, notice, warning
+from workers.proto.message_rows import FIRST_WITH_MESSAGES
+from workers.publisher.interfaces import QueryConn, ReplicationConn
+from workers.publisher.table_shape import fetch_triggers
 
 Finding = ReplicationError | Notice
 
@@ -122,6 +125,8 @@ def _connected(
                 findings += _error_of(lambda: check_slot_is_free(conn, sub))
                 findings += slot_warnings(conn, sub)
                 findings += server_findings(conn, sub, settings)
+            if settings.ddl_capture:
+                findings += ddl_capture_findings(conn, sub.subname)
             findings += missing_publications_warning(conn, stmt.publication)
             mapped = fetch_mapped_tables(conn, stmt.publication, stmt.tables)
             findings += published_findings(mapped)
@@ -181,6 +186,17 @@ def server_findings(
             f"wal_receiver_status_interval ({format_duration(interval)})",
             hint="Make the first longer or the second shorter.",
         )
+
+
+def ddl_capture_findings(conn: QueryConn, name: str) -> Iterator[Finding]:
+    """Tell by which of two ways changes of tables are known, where ``ddl_capture`` is on."""
+    if conn.server_version >= FIRST_WITH_MESSAGES and fetch_triggers(conn) is not None:
+        yield notice("changes of tables are told by event triggers of the publisher")
+        return
+    yield warning(
+        "event triggers of the publisher are missing: changes of tables are known by looking",
+        hint=f"pgsub ddl-capture install {shlex.quote(name)} --execute makes them.",
+    )
 
 
 def _limit_findings(

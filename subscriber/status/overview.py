@@ -45,6 +45,7 @@ def overview(store: CatalogStore, workers: Workers, width: int | None = None) ->
     parts += [_pause_lines(row) for row in rows("spools") if row["paused_since"]]
     parts += [_upkeep_lines(row) for row in rows("lake_maintenance") if row["upkeep_error"]]
     parts += [_wait_lines(store, worker) for worker in workers if worker.phase]
+    parts += [_capture_lines(store, *each) for each in store.ddl_capture().items()]
     parts += [_other_table_lines(sub, rel) for sub, rel in _other_tables(store)]
     parts += [_changed_text_lines(store, row) for row in store.changed_text()]
     parts += [_suspended_lines(sub, rel) for sub, rel in _suspended(store)]
@@ -92,6 +93,21 @@ def _wait_lines(store: CatalogStore, worker: LogicalRepWorker) -> str:
         return ""
     row = {"subname": sub.subname, "relation": qualified_name(rel.nspname, rel.relname)}
     return _message_lines(row, None, [f"WARNING:  {worker.phase}", f"HINT:  {SLOT_WAITS}"])
+
+
+def _capture_lines(store: CatalogStore, subid: int, triggers: str) -> str:
+    """By which of two ways changes of tables are known, where ``ddl_capture`` is on."""
+    sub = store.subscription(subid)
+    if sub is None:
+        return ""
+    lines = ["NOTICE:  changes of tables are told by event triggers of the publisher"]
+    if not triggers:
+        lines = [
+            "WARNING:  event triggers of the publisher are missing: changes of tables are known by "
+            "looking",
+            f"HINT:  pgsub ddl-capture install {shlex.quote(sub.subname)} --execute makes them.",
+        ]
+    return _message_lines({"subname": sub.subname, "relation": None}, None, lines)
 
 
 def _other_tables(store: CatalogStore) -> list[tuple[Subscription, SubscriptionRel]]:

@@ -353,7 +353,7 @@ class Applier:
         runs = framed.runs(takes)
         check_not_renamed(self.sub, runs, rels, part, may_cut=not self.holds_back_until_synced)
         if self.schema is not None:
-            self.schema.follow(self.sub, rels, runs, part)
+            self.schema.follow(self.sub, rels, runs, part, framed.shapes)
         check_not_other(self.sub, {} if self.own_relid else runs, rels, self.default_on_error)
         opened = self.writer.open_all([rels[target] for target in runs])
         lakes = {target: table.lake for target, table in zip(runs, opened, strict=True)}

@@ -34,6 +34,10 @@ a name may be another column's by now. So the remembered columns are forgotten b
 of a message with other columns, and later count as never seen. A message with a column that the
 lake table lacks is an error: no row is written, and nothing is forgotten.
 
+Where the publisher's triggers tell of each change (``ddl_capture``), the shape of step 2 is the one
+that was told last before the message, and the publisher is not asked. The last shape of a table is
+stored before any position behind it, and is forgotten by no restart.
+
 Left alone are shared lake tables, and the table of logical messages. A table with excluded columns
 is checked in every mode: no value of an excluded column may come under another name
 (``workers.changes.column_rules``).
@@ -50,6 +54,7 @@ from typing import Protocol
 from catalog.errcodes import ColumnsChanged, InvalidName, ReplicationError
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
+from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
@@ -58,6 +63,7 @@ from workers.apply.copy_again import CopyAgain, may_copy, other_table
 from workers.apply.cut_batch import CutBefore
 from workers.changes.by_table import Run
 from workers.changes.cannot_follow import CannotFollow
+from workers.changes.captured_shape import CapturedShape, check_rewritten
 from workers.changes.column_checks import check_names
 from workers.changes.column_rules import GuardedColumn, check_guarded, taken_of
 from workers.changes.failed_transaction import failed_at
@@ -74,6 +80,7 @@ from workers.publisher.table_shape import TableShape
 from workers.stream.batch import Batch
 from workers.tables.open_table import OpenTable
 from workers.tables.position import recopy_command
+from workers.tables.told_shapes import ToldShapes, is_same
 from workers.tables.writer import LakeWriter
 from workers.tables.written import store_durable
 
@@ -94,8 +101,12 @@ class ColumnsKeeper(Protocol):
         rels: Mapping[RelName, SubscriptionRel],
         runs: Mapping[RelName, Sequence[Run]],
         part: Batch,
+        shapes: Sequence[CapturedShape] = (),
     ) -> None:
-        """Bring the lake tables of ``runs`` in line with the messages, or raise."""
+        """Bring the lake tables of ``runs`` in line with the messages, or raise.
+
+        ``shapes`` are those that triggers told in the part.
+        """
 
     def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
         """Are all tables at fault suspended, until a user or the worker has them copied again?"""
@@ -112,8 +123,9 @@ class SchemaFollower:
     """The columns of an apply worker's tables.
 
     ``ask`` asks the publisher for the shape of a relation. ``_settled`` has by relid the message
-    that a table is in line with, under a copy id and a mode; ``_seen`` the tables that the part in
-    hand has changed so far.
+    that a table is in line with, under a copy id and a mode, and the shape that a trigger told
+    last; ``_seen`` the tables that the part in hand has changed so far. ``told`` are the shapes
+    that triggers told.
     """
 
     store: CatalogStore
@@ -121,8 +133,12 @@ class SchemaFollower:
     ask: Callable[[int], TableShape | None]
     settings: Callable[[], Settings]
     copies: CopyAgain
-    _settled: dict[int, tuple[str | None, str, Relation]] = field(default_factory=dict)
+    told: ToldShapes = field(init=False)
+    _settled: dict[int, tuple[str | None, str, Relation, str]] = field(default_factory=dict)
     _seen: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.told = ToldShapes(self.store)
 
     def begin_part(self) -> None:
         """Begin with a part of a batch, for the first time or once more."""
@@ -135,6 +151,7 @@ class SchemaFollower:
         rels: Mapping[RelName, SubscriptionRel],
         runs: Mapping[RelName, Sequence[Run]],
         part: Batch,
+        shapes: Sequence[CapturedShape] = (),
     ) -> None:
         """Bring the lake tables of ``runs`` in line with the messages of the runs.
 
@@ -157,14 +174,20 @@ class SchemaFollower:
                 if options.shared or not changes_columns:
                     check_run(rel, run, options)
                     continue
-                if not self._is_settled(rel, mode, run.relation):
+                told = self.told.at(rel, run, part)
+                if not self._is_settled(rel, mode, run.relation, told):
+                    told = self.told.like(rel, run.relation, told)
                     if mode == FOLLOW:
                         sliced = rel.srrelid in in_slices
-                        self._settle(sub, rel, options, run, part, sliced=sliced)
+                        self._settle(sub, rel, options, run, part, told, sliced=sliced)
+                        self.told.followed(rel, told)
                     elif not self._takes_by_name(sub, rel, options, run):
                         continue
-                    self._settled[rel.srrelid] = rel.epoch, mode, run.relation
+                    text = "" if told is None else told.text
+                    self._settled[rel.srrelid] = rel.epoch, mode, run.relation, text
                 self._seen.add(rel.srrelid)
+        if shapes:
+            self.told.keep(sub, shapes, runs)
 
     def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
         """Are all tables at fault suspended, until a user or the worker has them copied again?"""
@@ -192,9 +215,11 @@ class SchemaFollower:
     def _mode(self, options: TableOptions) -> str:
         return options.on_schema_change or self.settings().on_schema_change
 
-    def _is_settled(self, rel: SubscriptionRel, mode: str, relation: Relation) -> bool:
-        epoch, under, known = self._settled.get(rel.srrelid, (None, None, None))
-        same = epoch == rel.epoch and under == mode
+    def _is_settled(
+        self, rel: SubscriptionRel, mode: str, relation: Relation, told: CapturedShape | None
+    ) -> bool:
+        epoch, under, known, text = self._settled.get(rel.srrelid, (None, None, None, ""))
+        same = epoch == rel.epoch and under == mode and (told is None or told.text == text)
         return same and (known is relation or known == relation)
 
     def _takes_by_name(
@@ -231,6 +256,7 @@ class SchemaFollower:
         options: TableOptions,
         run: Run,
         part: Batch,
+        told: CapturedShape | None,
         *,
         sliced: bool,
     ) -> None:
@@ -248,17 +274,17 @@ class SchemaFollower:
         before = remembered_in(table.lake, stored, rel.epoch or "")
         if before is None or before.is_forgotten:
             check_run(rel, run, options)
-            self._look(rel, options, relation, table.lake)
+            self._look(sub, rel, options, relation, table.lake, told)
             return
         if before.relid != relation.relid:
             check_run(rel, run, options)
             return
-        if before.describes(relation):
+        if is_same(before, relation, told):
             return
         if (first := int(changes.txn[0])) > 0:
             raise CutBefore(first)
         try:
-            decision = self._decide(rel, before, relation, table.lake, options)
+            decision = self._decide(rel, before, relation, table.lake, options, sub, told)
             if rel.srrelid in self._seen:
                 _check_commutes(decision, sliced=sliced)
             if decision.fills:
@@ -269,15 +295,21 @@ class SchemaFollower:
         except (InvalidName, GuardedColumn) as error:
             error.tables = (rel,)
             raise failed_at(relation, changes, 0, error) from None
-        self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])))
+        self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])), told)
         if decision.doubts:
             _warn_of_old_rows(sub, rel, table, decision)
 
     def _look(
-        self, rel: SubscriptionRel, options: TableOptions, relation: Relation, lake: LakeTable
+        self,
+        sub: Subscription,
+        rel: SubscriptionRel,
+        options: TableOptions,
+        relation: Relation,
+        lake: LakeTable,
+        told: CapturedShape | None,
     ) -> None:
         """Remember the columns of a table that is seen for the first time, if it is in line."""
-        shape = self.ask(relation.relid)
+        shape = self.ask(relation.relid) if told is None else told.shape(sub.subpublications)
         if shape is None:
             return
         found = first_look(shape, relation, lake.columns, options, rel.epoch or "")
@@ -293,8 +325,10 @@ class SchemaFollower:
         relation: Relation,
         lake: LakeTable,
         options: TableOptions,
+        sub: Subscription,
+        told: CapturedShape | None,
     ) -> Decision:
-        shape = self.ask(relation.relid)
+        shape = self.ask(relation.relid) if told is None else told.shape(sub.subpublications)
         if shape is None:
             raise CannotFollow("The publisher has dropped the table since.")
         name, names = qualified_name(rel.nspname, rel.relname), [c.name for c in relation.columns]
@@ -303,7 +337,11 @@ class SchemaFollower:
         nulls = (options.on_added_default or self.settings().on_added_default) == "null"
         # Under FULL the publisher finds a row by all values, and sends the default with the row.
         nulls = nulls and relation.replident != REPLICA_IDENTITY_FULL
-        return decide(before, shape, relation, lake.columns, options, drops=drops, nulls=nulls)
+        decision = decide(
+            before, shape, relation, lake.columns, options, drops=drops, nulls=nulls, told=told
+        )
+        check_rewritten(told, retyped=bool(decision.kinds.get(ColumnChangeKind.RETYPE)))
+        return decision
 
     def _check_size(self, relid: int, decision: Decision) -> None:
         """To write all rows again takes about as long as to copy the table."""
@@ -312,7 +350,12 @@ class SchemaFollower:
             raise CannotFollow(f"Lake column {listed} has to be filled in all rows.")
 
     def _carry_out(
-        self, rel: SubscriptionRel, table: OpenTable, decision: Decision, lsn: LSN
+        self,
+        rel: SubscriptionRel,
+        table: OpenTable,
+        decision: Decision,
+        lsn: LSN,
+        told: CapturedShape | None,
     ) -> None:
         """Change the lake table, then store what was changed."""
         text = ""
@@ -331,6 +374,7 @@ class SchemaFollower:
         with self.store.transaction():
             store_durable(self.store, durable)
             self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
+            self.told.followed(rel, told)
             if not decision.sentences:  # only an excluded column has changed
                 return
             now = time.time_ns() // 1000

@@ -8,6 +8,7 @@ connection stays open: the worker asks before each batch.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from workers.apply.name_watch import NameWatch
 from workers.apply.table_checks import TableChecks
 from workers.apply.text_watch import TextWatch
 from workers.process.worker_process import WorkerProcess
+from workers.proto.message_rows import FIRST_WITH_MESSAGES
 from workers.publisher.connect import connect_publisher
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.password_required import check_connected, check_conninfo
@@ -34,8 +36,11 @@ from workers.publisher.second_connection import (
     fetch_published,
 )
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
+from workers.publisher.table_shape import fetch_triggers
 from workers.tables.rename_watch import RenameWatch
 from workers.tables.writer import LakeWriter
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -62,6 +67,28 @@ def connected_publisher(
             watching.close()
 
 
+def ddl_key(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> str:
+    """The key of triggers that tell of changed tables; "" without triggers.
+
+    Log and ``status`` tell if there are triggers.
+    """
+    if not process.settings.ddl_capture:
+        process.store.put_ddl_capture(sub.oid, None)
+        return ""
+    found = fetch_triggers(conn) if conn.server_version >= FIRST_WITH_MESSAGES else None
+    process.store.put_ddl_capture(sub.oid, found[0] if found else "")
+    if found:
+        log.info("action=ddl_capture subid=%d event triggers tell of changed tables", sub.oid)
+        return found[1]
+    log.warning(
+        "action=ddl_not_captured subid=%d event triggers of the publisher are missing, or the role "
+        "may not read their key; the publisher is asked at each change of a table",
+        sub.oid,
+        extra={"HINT": f"pgsub ddl-capture install {sub.subname} --execute makes them."},
+    )
+    return ""
+
+
 def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> TableChecks:
     """The checks of tables, with questions to the publisher while ``conn`` streams."""
     return TableChecks(
@@ -73,14 +100,14 @@ def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
 
 @contextmanager
 def catalog_watch(
-    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn
+    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn, *, told: bool
 ) -> Iterator[CatalogWatch]:
     """The comparisons of names and types, with questions while ``conn`` streams."""
     session = KeptSession(sub, conn, process.interrupted)
     try:
         yield CatalogWatch(
             NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
-            TextWatch(process.store, session),
+            TextWatch(process.store, session, told=told),
         )
     finally:
         session.close()

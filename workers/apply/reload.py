@@ -33,6 +33,7 @@ _RESTART_ON: Final = (
 
 
 _RESTART_ON_SETTING: Final = (
+    "ddl_capture",
     "lake_commit_workers",
     "local_relation_rows",
     "track_commit_timestamp",

@@ -106,12 +106,14 @@ class TextWatch:
     ``_known`` has the last comparison by the table's oid, ``_asked`` the Relation message in force
     at the last question, ``_mark`` the texts of the last comparison. ``_due`` is the time of the
     next comparison without a batch, ``_all_due`` that of all tables, ``_silent_until`` the end of
-    the pause after a failure.
+    the pause after a failure. ``told`` says that triggers of the publisher tell of columns that are
+    dropped and added again.
     """
 
     store: CatalogStore
     publisher: TextQuestions
     clock: Callable[[], float] = time.monotonic
+    told: bool = False
     _known: dict[int, _Known] = field(default_factory=dict)
     _asked: dict[int, Relation | None] = field(default_factory=dict)
     _mark: _Mark | None = None
@@ -264,6 +266,8 @@ class TextWatch:
             return None
         else:
             before = self._as_followed(rel, known.types)
+            if self.told:
+                before = replace(before, numbers=found.numbers)
             changes = text_changes(before, found)
             rewritten = text_changes(before.without_names(), found.without_names())
             row = known.row.changed(types, changes, time.time_ns() // 1000)

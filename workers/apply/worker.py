@@ -53,6 +53,7 @@ from workers.apply.progress import remember_flush, report_feedback, stored_origi
 from workers.apply.publisher_link import (
     catalog_watch,
     connected_publisher,
+    ddl_key,
     rename_watch,
     schema_follower,
     table_checks,
@@ -175,6 +176,7 @@ def _stream(
     xacts = PreparedXacts(process.data_dir, sub.subuuid, sub.oid)
     xacts.sweep(origin)
     enables = asks_two_phase(sub, rels, conn.server_version)
+    key = ddl_key(process, sub, conn)
     with (
         error_context(f'starting replication on slot "{slot}"'),
         starting_on_slot(conn, sub, slot, process.settings.wal_retrieve_retry_interval),
@@ -191,7 +193,7 @@ def _stream(
             remember_flush=lambda lsn: remember_flush(store, sub.oid, lsn, watch),
             binary=binary is not None,
             two_phase=enables,
-            messages=any(rel.holds_messages for rel in rels),
+            messages=bool(key) or any(rel.holds_messages for rel in rels),
         )
     try:
         if enables:
@@ -202,6 +204,7 @@ def _stream(
         decided_lsn = LSN(max(start, sub.max_flush_lsn, known.max_flush_lsn))
         checks = table_checks(process, sub, conn)
         applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
+        applier.relmap.told.key = key
         applier.schema = schema_follower(process, sub, conn, writer)
         applier.renames = rename_watch(process, sub, conn)
         applier.known_fault = KnownFault(store, sub.oid)
@@ -209,7 +212,7 @@ def _stream(
         process.applying = True
         forms = partial(any_forms, conn, sub, process.interrupted)
         two_phase = TwoPhase(applier, xacts, forms, server_version=conn.server_version)
-        with catalog_watch(process, sub, conn) as catalog:
+        with catalog_watch(process, sub, conn, told=bool(key)) as catalog:
             LogicalRepApplyLoop(process, applier, stream, watch, orphans, catalog, two_phase)
     except ReplicationError as error:
         if error is stream.receiver.error and _may_be_binary_format_error(error, binary):

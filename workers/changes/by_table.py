@@ -28,13 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catalog.errcodes import InternalError
+from catalog.pg_lsn import LSN
+from workers.changes.captured_shape import CapturedShape
 from workers.changes.relation_map import LogicalRepRelMap, RelName, in_force, name_of
 from workers.columnar.column_reader import Changes
 from workers.columnar.frame import Frame, frame
 from workers.columnar.frame_slices import frame_slices
 from workers.columnar.tuples import DELETE, INSERT, UPDATE
 from workers.proto.decode import message
-from workers.proto.messages import Relation, Truncate
+from workers.proto.message_rows import DDL_PREFIX
+from workers.proto.messages import LogicalMessage, Relation, Truncate
 from workers.publisher.replica_identity import Coverage
 from workers.stream.batch import Batch
 
@@ -60,6 +63,7 @@ class Run:
     ``truncate`` says whether the target is emptied before the changes. ``truncate_xid`` is the
     publisher's transaction that did so last.
 
+    ``shape`` is what a trigger told of the table before the relation was announced.
     ``relation`` is None only for a bare TRUNCATE, which needs no layout. ``coverage`` says whether
     the key columns of the relation are the whole replica identity.
     """
@@ -69,6 +73,7 @@ class Run:
     truncate: bool = False
     coverage: Coverage = Coverage.UNKNOWN
     truncate_xid: int = 0
+    shape: CapturedShape | None = None
 
 
 def work_of(targets: Iterable[Iterable[Run]]) -> dict[str, object]:
@@ -94,6 +99,7 @@ class _Piece:
 
     relation: Relation
     positions: Positions
+    shape: CapturedShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +111,9 @@ class _Truncate:
     relid: int
 
 
+_Cuts = dict[int, list[tuple[int, Relation, CapturedShape | None]]]
+
+
 @dataclass(frozen=True, slots=True)
 class FramedBatch:
     """A batch after step 1: the changes are found and cut, and not yet filtered."""
@@ -112,6 +121,7 @@ class FramedBatch:
     _frame: Frame
     _pieces: list[_Piece]
     _truncates: dict[RelName, list[_Truncate]]
+    shapes: tuple[CapturedShape, ...] = ()
     _names: Mapping[int, RelName] = field(default_factory=dict)
     """Relation id → the target of the relation's changes, whatever their name is."""
 
@@ -192,50 +202,58 @@ def _cut(batch: Batch, framed: Frame, relmap: LogicalRepRelMap) -> FramedBatch:
     if not np.array_equal(framed.txns.final_lsn, batch.final_lsn):
         raise InternalError("the transactions of a batch are not those that were received")
     before = relmap.copy()
-    cuts, truncates = _control(batch, framed, relmap)
-    return FramedBatch(framed, _pieces(framed, before, cuts), truncates)
+    cuts, truncates, shapes = _control(batch, framed, relmap)
+    return FramedBatch(framed, _pieces(framed, before, cuts), truncates, tuple(shapes))
 
 
 def _control(
     batch: Batch, framed: Frame, relmap: LogicalRepRelMap
-) -> tuple[dict[int, list[tuple[int, Relation]]], dict[RelName, list[_Truncate]]]:
+) -> tuple[_Cuts, dict[RelName, list[_Truncate]], list[CapturedShape]]:
     """Decode Relation and Truncate messages, and move the relation map forward.
 
-    Type, Message and Origin messages have no meaning for apply.
+    Of other messages those of pgsub's event triggers have a meaning, and no others.
     """
-    cuts: dict[int, list[tuple[int, Relation]]] = {}
+    cuts: _Cuts = {}
+    shapes: list[CapturedShape] = []
     truncates: dict[RelName, list[_Truncate]] = {}
     for control in framed.control:
         raw = batch.buf[control.offset : control.offset + control.length].tobytes()
         decoded = message(raw)
         if isinstance(decoded, Relation):
-            if relmap.update(decoded):
-                cuts.setdefault(decoded.relid, []).append((control.before_change, decoded))
+            changed = relmap.update(decoded)
+            shape = relmap.told.announce(decoded.relid, changed=changed)
+            if changed or shape is not None:
+                cut = (control.before_change, decoded, shape)
+                cuts.setdefault(decoded.relid, []).append(cut)
         elif isinstance(decoded, Truncate):
             for relid in decoded.relids:
                 target = name_of(relmap.open(relid))
                 event = _Truncate(control.before_change, control.txn, relid)
                 truncates.setdefault(target, []).append(event)
-    return cuts, truncates
+        elif isinstance(decoded, LogicalMessage) and decoded.prefix == DDL_PREFIX:
+            if control.txn < 0:  # triggers emit messages of a transaction alone
+                continue
+            xid, end = int(framed.txns.xid[control.txn]), LSN(int(batch.end_lsn[control.txn]))
+            if (told := relmap.told.hear(decoded.content, xid, end)) is not None:
+                shapes.append(told)
+    return cuts, truncates, shapes
 
 
-def _pieces(
-    framed: Frame, before: LogicalRepRelMap, cuts: dict[int, list[tuple[int, Relation]]]
-) -> list[_Piece]:
+def _pieces(framed: Frame, before: LogicalRepRelMap, cuts: _Cuts) -> list[_Piece]:
     """Group the changes by relation, and split each group where a new Relation message came."""
     if not len(framed.relid):
         return []
     pieces: list[_Piece] = []
     for relid, positions in _by_relation(framed.relid):
-        relation = before.get(relid)
+        relation, shape = before.get(relid), before.told.in_force.get(relid)
         start = 0
-        for cut_at, changed in cuts.get(relid, []):
+        for cut_at, changed, told in cuts.get(relid, []):
             end = int(np.searchsorted(positions, np.int32(cut_at), side="left"))
             if end > start:
-                pieces.append(_Piece(in_force(relation, relid), positions[start:end]))
-            start, relation = end, changed
+                pieces.append(_Piece(in_force(relation, relid), positions[start:end], shape))
+            start, relation, shape = end, changed, told
         if start < len(positions):
-            pieces.append(_Piece(in_force(relation, relid), positions[start:]))
+            pieces.append(_Piece(in_force(relation, relid), positions[start:], shape))
     return pieces
 
 
@@ -270,9 +288,9 @@ def _runs(
         if last_truncate >= 0:
             positions = positions[positions >= last_truncate]
         if len(positions):
-            kept.append(_Piece(piece.relation, positions))
+            kept.append(_Piece(piece.relation, positions, piece.shape))
     runs = [
-        Run(piece.relation, framed.changes(_pick(framed, piece.positions)))
+        Run(piece.relation, framed.changes(_pick(framed, piece.positions)), shape=piece.shape)
         for piece in _in_commit_order(kept)
     ]
     if truncates:
@@ -296,7 +314,7 @@ def _in_commit_order(pieces: list[_Piece]) -> Iterable[_Piece]:
     which, positions = which[order], positions[order]
     edges = np.flatnonzero(np.diff(which)) + 1
     return [
-        _Piece(pieces[int(w[0])].relation, p)
+        _Piece(pieces[int(w[0])].relation, p, pieces[int(w[0])].shape)
         for w, p in zip(np.split(which, edges), np.split(positions, edges), strict=True)
     ]
 

@@ -11,6 +11,7 @@ type of the subscriber's column.
 from __future__ import annotations
 
 from catalog.errcodes import ProtocolViolation
+from workers.changes.captured_shape import ToldInStream
 from workers.proto.message_rows import MESSAGES
 from workers.proto.messages import Relation
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL, Coverage
@@ -20,15 +21,17 @@ RelName = tuple[str, str]
 
 
 class LogicalRepRelMap:
-    """Remote relation oid → the Relation message in force."""
+    """Remote relation oid → the Relation message in force; ``told`` is what triggers tell."""
 
     def __init__(self) -> None:
+        self.told = ToldInStream()
         self._relations: dict[int, Relation] = {MESSAGES.relid: MESSAGES}
         self._announced: set[Relation] = set()
 
     def copy(self) -> LogicalRepRelMap:
         """Copy the map: a batch moves one map forward, and the other is kept if the batch fails."""
         twin = LogicalRepRelMap()
+        twin.told = self.told.copy()
         twin._relations = dict(self._relations)
         twin._announced = set(self._announced)
         return twin

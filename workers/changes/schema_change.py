@@ -14,8 +14,8 @@ above all remembered numbers is new.
 The answer is never a guess. Nothing is followed, with a reason, where the message does not equal
 the beginning of the shape, or where two histories could have led to it:
 
-* The shape may be ahead by added columns only. A rename, a drop or another type behind the message
-  leaves a column of the message without its equal in the shape.
+* The shape may be ahead by added columns only: a rename, a drop or another type behind the message
+  leaves a column of the message without its equal.
 * A dropped and an added column of one type in one step may be a renaming whose column was dropped
   and added again since.
 * Old rows of an added column are known only while no row was rewritten: VACUUM FULL, TRUNCATE and a
@@ -23,6 +23,8 @@ the beginning of the shape, or where two histories could have led to it:
 * Old rows of a column with a default have one value. The publisher stores the value until the table
   is rewritten, and rewrites the table at once for a volatile default.
 * Under a column list a column may be there, with values, long before it is published.
+
+A shape that a trigger told (``captured_shape``) is not ahead, without the first two doubts.
 
 A trace. Remembered is ``1 id, 2 name``, and the message is ``id, title, age``::
 
@@ -43,6 +45,7 @@ from typing import TYPE_CHECKING, Any, Final
 from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription import TableOptions
 from workers.changes.cannot_follow import KEEP, MAKE_ANEW, CannotFollow
+from workers.changes.captured_shape import PROMOTED, CapturedShape
 from workers.changes.column_rules import guarded_columns, taken_of
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.changes.stored_default import NotStored, stored_default
@@ -66,8 +69,6 @@ _TEXTS: Final = frozenset({25, 1043})
 """text and varchar: PostgreSQL changes one to the other without a look at the values."""
 
 _GENERATED: Final = "The configuration of the table has generated columns."
-_PROMOTED: Final = frozenset({(21, 23), (21, 20), (23, 20), (700, 701)})
-"""int2 → int4, int2 → int8, int4 → int8, float4 → float8: rewritten, with equal values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def first_look(
     counts as known: whether it is a later one, or one that was not published, is not certain.
     """
     ids = {each.name: each.field_id for each in lake}
-    found = _find(taken_of(relation, options), shape)
+    found = announced_in(taken_of(relation, options), shape)
     if found is None or any(options.lake_column(each.name) not in ids for each in found):
         return None
     columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
@@ -137,13 +138,14 @@ def decide(
     *,
     drops: bool = False,
     nulls: bool = False,
+    told: CapturedShape | None = None,
 ) -> Decision:
     """Decide how the lake table follows a message; raises ``CannotFollow``.
 
-    ``drops`` says that a dropped column leaves the lake table (``on_dropped_column: drop``),
-    ``nulls`` that rows from before an added default stay NULL (``on_added_default: null``).
+    ``drops``: a dropped column leaves the lake table (``on_dropped_column: drop``). ``nulls``: rows
+    before an added default stay NULL (``on_added_default: null``). ``told``: by a trigger.
     """
-    found = _find(taken_of(relation, options), shape)
+    found = announced_in(taken_of(relation, options), shape)
     if found is None:
         raise CannotFollow(
             "The publisher's columns have changed once more since, so what this change did is not "
@@ -153,13 +155,13 @@ def decide(
     between = [each for each in shape.columns if before.natts < each.attnum < last]
     if any(e not in found and not e.computed and e.name not in options.excluded for e in between):
         raise CannotFollow("An added column was renamed, or was not published at first.")
-    if any(before.natts < attnum <= last for attnum in shape.dropped):
+    if told is None and any(before.natts < attnum <= last for attnum in shape.dropped):
         raise CannotFollow("A column was added and dropped again meanwhile.")
     change = _Change(before, shape, lake, options, drops, nulls)
     known = {each.attnum: each for each in before.columns}
     new = [each for each in found if each.attnum not in known]
     gone = [each for each in before.columns if each.attnum not in {f.attnum for f in found}]
-    change.leave(gone, new)
+    change.leave(gone, new, exact=told is not None)
     for each in found:
         if each.attnum in known:
             change.stay(known[each.attnum], each)
@@ -168,18 +170,15 @@ def decide(
     return change.decision(found, _known_up_to(shape, last))
 
 
-def _find(relation: Relation, shape: TableShape) -> list[ShapeColumn] | None:
+def announced_in(relation: Relation, shape: TableShape) -> list[ShapeColumn] | None:
     """The columns of a message in the shape, by name and type; None if they are not all there."""
     if relation.relid != shape.relid:
         return None
     named = {each.name: each for each in shape.columns}
-    found = [named.get(each.name) for each in relation.columns]
-    columns = [each for each in found if each is not None]
+    columns = [named[each.name] for each in relation.columns if each.name in named]
     sent = [(each.typid, each.typmod) for each in relation.columns]
-    numbers = [each.attnum for each in columns]
-    if [(each.typid, each.typmod) for each in columns] != sent or numbers != sorted(numbers):
-        return None
-    return columns
+    is_sent = [(each.typid, each.typmod) for each in columns] == sent
+    return columns if is_sent and columns == sorted(columns, key=lambda c: c.attnum) else None
 
 
 def _highest(columns: Sequence[ShapeColumn]) -> int:
@@ -187,15 +186,15 @@ def _highest(columns: Sequence[ShapeColumn]) -> int:
 
 
 def _known_up_to(shape: TableShape, last: int) -> int:
-    """The highest number of a column that is no new column later: all numbers up to ``last`` are
-    known, and so are numbers of dropped columns below the next column."""
+    """The highest number that no new column has later; dropped ones below the next column count."""
     later = [each.attnum for each in shape.columns if each.attnum > last]
     return min(later) - 1 if later else max(last, *shape.dropped, 0)
 
 
-def _remember(column: ShapeColumn, field_id: int) -> RememberedColumn:
-    type = column.type.oid
-    return RememberedColumn(column.attnum, column.name, column.typid, column.typmod, type, field_id)
+def _remember(each: ShapeColumn, field_id: int) -> RememberedColumn:
+    return RememberedColumn(
+        each.attnum, each.name, each.typid, each.typmod, each.type.oid, field_id
+    )
 
 
 def _with_a_value(column: ShapeColumn) -> CannotFollow:
@@ -236,10 +235,12 @@ class _Change:
         self._kinds[kind] += 1
         self._sentences.append(sentence)
 
-    def leave(self, gone: Sequence[RememberedColumn], new: Sequence[ShapeColumn]) -> None:
+    def leave(
+        self, gone: Sequence[RememberedColumn], new: Sequence[ShapeColumn], *, exact: bool
+    ) -> None:
         """Columns that the message lacks: dropped, or not published any more."""
         dropped = [each for each in gone if each.attnum in self._shape.dropped]
-        if {each.typid for each in dropped} & {each.typid for each in new}:
+        if not exact and {each.typid for each in dropped} & {each.typid for each in new}:
             raise CannotFollow(
                 "A column was dropped and a column of the same type was added: that may also be a "
                 "renamed column."
@@ -418,7 +419,7 @@ class _Change:
     def _retype(self, was: RememberedColumn, now: ShapeColumn) -> None:
         found, wanted = self._types[was.field_id], self._lake_type(now)
         base = now.type.oid
-        promoted = (was.base, base) in _PROMOTED
+        promoted = (was.base, base) in PROMOTED
         alike = was.base == base or {was.base, base} <= _TEXTS
         if not promoted and not (alike and self._before.has_files(self._shape.files)):
             replaces = found != wanted and not is_wider(wanted, found)

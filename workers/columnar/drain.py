@@ -25,7 +25,8 @@ notes the place of the record.
 
 Where logical messages were asked for, a Message becomes an Insert (``columnar.logical_message``).
 A message outside of transactions becomes a transaction alone, and is noted like a Commit. No
-transaction is sent in parts then (``workers.stream.start``).
+transaction is sent in parts then (``workers.stream.start``). A message of pgsub's event triggers
+stays a Message.
 
     run → IDLE             no bytes are left; wait for the socket
     run → MORE             the time budget or the table of commits is used up; call again
@@ -54,7 +55,7 @@ from config.limits import (
 )
 from workers.columnar import libpq
 from workers.columnar.kernel import kernel
-from workers.columnar.logical_message import is_alone, size_as_rows, write_rows
+from workers.columnar.logical_message import is_alone, is_of_triggers, size_as_rows, write_rows
 from workers.columnar.naps import nap, now, waiting
 from workers.columnar.tuples import Bytes, be32, be64
 from workers.proto import decode
@@ -334,7 +335,7 @@ def _take(out: Any, notes: Any, state: Any, head: Any) -> Any:
         if cut < 0:
             return _MALFORMED
     position = state[_POSITION]
-    if first == _MESSAGE and state[_AS_ROWS] and not cut:
+    if first == _MESSAGE and state[_AS_ROWS] and not cut and not is_of_triggers(head, length):
         return _take_logical_message(out, notes[0], state, head, payload)
     if position + 4 + payload - cut > len(out):
         state[_NEED] = 4 + payload - cut

@@ -26,7 +26,7 @@ import numpy as np
 from workers.columnar import libpq
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import be32, be64
-from workers.proto.message_rows import RELID
+from workers.proto.message_rows import DDL_PREFIX, RELID
 
 _I, _N, _B, _BEGIN, _COMMIT = (np.uint8(ord(byte)) for byte in "INbBC")
 
@@ -34,6 +34,8 @@ _FIXED: Final = 10  # of a Message: type byte, flags, LSN
 _SHORTEST: Final = 5  # the NUL of an empty prefix, and the length of an empty content
 _BEFORE: Final = 13  # of an Insert: before the prefix
 _BEHIND: Final = 19  # of an Insert: behind the content
+_PREFIX_AT: Final = 35  # in the envelope
+_TRIGGERS: Final = tuple(f"{DDL_PREFIX}\0".encode())
 _BEGIN_RECORD: Final = 25
 _COMMIT_RECORD: Final = 30
 
@@ -42,6 +44,17 @@ _COMMIT_RECORD: Final = 30
 def is_alone(head: Any, at: int) -> Any:
     """Is the Message whose flags are at ``head[at]`` not of a transaction?"""
     return head[at] & 1 == 0
+
+
+@kernel
+def is_of_triggers(head: Any, length: int) -> Any:
+    """Has the Message in the envelope ``head`` the prefix of the event triggers?"""
+    if length < _PREFIX_AT + len(_TRIGGERS):
+        return False
+    differ = 0
+    for byte in range(len(_TRIGGERS)):
+        differ += head[_PREFIX_AT + byte] != _TRIGGERS[byte]
+    return differ == 0
 
 
 @kernel

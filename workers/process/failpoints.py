@@ -165,6 +165,9 @@ SCHEMA_STORED: Final = "apply.schema_stored"
 """Around a change of a lake table's columns: the commit to the lake, then the catalog. Apart from
 ``APPLY``: most workloads change no column."""
 
+SHAPE_STORED: Final = "apply.shape_stored"
+"""Behind the storing of a shape that triggers of the publisher told; the rows are not written."""
+
 COLUMN_TO_FILL: Final = "apply.column_to_fill"
 COLUMN_FILLED: Final = "apply.column_filled"
 """A new column with a default, before and behind the rows that get it, which no reader sees yet.

@@ -26,6 +26,9 @@ RELID: Final = 3578
 FIRST_WITH_MESSAGES: Final = 14
 """An older publisher sends no logical message."""
 
+DDL_PREFIX: Final = "pgsub.ddl"
+"""The prefix of messages of pgsub's event triggers, which are no rows."""
+
 _TEXT, _BYTEA, _PG_LSN, _BOOL = 25, 17, 3220, 16
 
 MESSAGES: Final = Relation(

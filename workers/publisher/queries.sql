@@ -322,6 +322,17 @@ FROM pg_catalog.pg_attribute a, LATERAL (:stored) s (relations, value)
 WHERE a.attrelid = :relid AND a.attnum > 0
 ORDER BY a.attnum
 
+-- The event triggers that tell of changed tables. A trigger that was disabled for a while has
+-- another row version.
+-- name: ddl_triggers
+SELECT evtname, oid::text || '/' || xmin::text FROM pg_catalog.pg_event_trigger
+WHERE evtname ~ '^pgsub_(ddl_command_end|sql_drop|table_rewrite)$' AND evtenabled IN ('O', 'A')
+ORDER BY evtname
+
+-- The key of the triggers' messages.
+-- name: ddl_key
+SELECT key FROM pgsub.ddl_key
+
 -- The bytes of a relation and its partitions with TOAST and without indexes. The first form takes a
 -- lock on each table; the second one has the sizes of the last VACUUM or ANALYZE.
 -- name: table_size

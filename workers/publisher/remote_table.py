@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from workers.publisher.fingerprint import (
     with_file,
     with_key_digest,
 )
-from workers.publisher.interfaces import QueryConn
+from workers.publisher.interfaces import QueryConn, Row
 from workers.publisher.publications import different_column_lists
 from workers.publisher.queries import newest, query, to_number, to_text
 from workers.publisher.replica_identity import (
@@ -285,7 +285,11 @@ def fetch_types(conn: QueryConn, oids: Collection[int]) -> dict[int, TypeRow]:
     """Ask for types, with the types that domains and arrays are made of."""
     if not oids:
         return {}
-    rows = conn.exec(query("types", types=", ".join(map(str, sorted(oids)))))
+    return types_of(conn.exec(query("types", types=", ".join(map(str, sorted(oids))))))
+
+
+def types_of(rows: Iterable[Row]) -> dict[int, TypeRow]:
+    """The types by the rows of the question, by oid."""
     return {
         to_number(row[0]): TypeRow(
             nspname=to_text(row[1]),

@@ -17,14 +17,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
+from catalog.errcodes import (
+    INSUFFICIENT_PRIVILEGE,
+    LOCK_NOT_AVAILABLE,
+    OBJECT_NOT_IN_PREREQUISITE_STATE,
+    UNDEFINED_TABLE,
+    ReplicationError,
+)
 from catalog.namespace import quote_literal_list
 from config.limits import LOCK_WAIT_SECONDS
-from workers.publisher.interfaces import QueryConn
+from workers.publisher.interfaces import QueryConn, Row
 from workers.publisher.queries import newest, query, to_number, to_text
-from workers.publisher.remote_table import ColumnType, fetch_types, resolve_type
+from workers.publisher.remote_table import ColumnType, TypeRow, fetch_types, resolve_type
 
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+DDL_TRIGGERS: Final = {
+    "pgsub_ddl_command_end": "ddl_command_end",
+    "pgsub_sql_drop": "sql_drop",
+    "pgsub_table_rewrite": "table_rewrite",
+}
+"""The event triggers that tell of changed tables, and their events."""
+
+_NO_KEY: Final = (INSUFFICIENT_PRIVILEGE, UNDEFINED_TABLE, OBJECT_NOT_IN_PREREQUISITE_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +95,13 @@ def fetch_shape(conn: QueryConn, relid: int, publications: Sequence[str]) -> Tab
     )
     if not rows:
         return None
+    types = fetch_types(conn, {to_number(row[2]) for row in rows if row[4] != "t"})
+    return shape_of(relid, rows, types)
+
+
+def shape_of(relid: int, rows: Sequence[Row], types: dict[int, TypeRow]) -> TableShape:
+    """The shape of a relation by the rows of the question, and the types of the columns."""
     live = [row for row in rows if row[4] != "t"]
-    types = fetch_types(conn, {to_number(row[2]) for row in live})
     files = (each.split(":") for each in (rows[0][7] or "").split())
     return TableShape(
         relid,
@@ -115,6 +134,24 @@ def only_element(text: str) -> str:
     """
     body = text[1:-1]
     return _ESCAPED.sub(r"\1", body[1:-1]) if body.startswith('"') else body
+
+
+def fetch_triggers(conn: QueryConn) -> tuple[str, str] | None:
+    """The versions of pgsub's event triggers, and the key of their messages.
+
+    None unless all triggers are there and enabled, and the key can be read
+    (``subscriber.commands.ddl_capture``).
+    """
+    rows = conn.exec(query("ddl_triggers"))
+    if [row[0] for row in rows] != sorted(DDL_TRIGGERS):
+        return None
+    try:
+        key = conn.exec(query("ddl_key"))
+    except ReplicationError as error:
+        if error.code in _NO_KEY:
+            return None
+        raise
+    return " ".join(to_text(row[1]) for row in rows), to_text(key[0][0])
 
 
 def fetch_size(conn: QueryConn, relid: int) -> int:

@@ -151,7 +151,7 @@ def start_stream(
     if sub.substream is not Streaming.OFF and "messages" in options:
         log.info(
             "action=streaming_off subid=%d a transaction is received at its commit, because "
-            "messages_to asks for logical messages",
+            "messages_to or ddl_capture asks for logical messages",
             sub.oid,
         )
     if sub.substream is Streaming.PARALLEL and "streaming" in options:

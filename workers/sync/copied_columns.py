@@ -30,6 +30,7 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.changes.by_table import Run
+from workers.changes.captured_shape import CapturedShape
 from workers.changes.failed_transaction import failed_at
 from workers.changes.guarded_runs import check_run
 from workers.changes.relation_map import RelName
@@ -60,6 +61,7 @@ class CopiedColumns:
         rels: Mapping[RelName, SubscriptionRel],
         runs: Mapping[RelName, Sequence[Run]],
         part: Batch,
+        shapes: Sequence[CapturedShape] = (),
     ) -> None:
         """Raise 55000, as the fault of the transaction, if a message is not the copy's."""
         for target, own in runs.items():

@@ -167,6 +167,19 @@ HINT:  {SLOT_WAITS}
     )
 
 
+def test_by_which_way_changed_tables_are_known(store: CatalogStore) -> None:
+    sub, _ = subscribed(store)
+    assert "event triggers" not in overview(store, ())
+    store.put_ddl_capture(sub.oid, "1/2")
+    assert "NOTICE:  changes of tables are told by event triggers" in overview(store, ())
+    store.put_ddl_capture(sub.oid, "")
+    text = overview(store, ())
+    assert "WARNING:  event triggers of the publisher are missing" in text
+    assert "HINT:  pgsub ddl-capture install mysub --execute makes them." in text
+    store.put_ddl_capture(sub.oid, None)
+    assert "event triggers" not in overview(store, ())
+
+
 def test_another_table_under_the_name_is_told(store: CatalogStore) -> None:
     sub, rel = subscribed(store)
     store.update_rel(sub.oid, rel.srrelid, remote_relid=5, other_relid=6)

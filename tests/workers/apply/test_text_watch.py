@@ -189,6 +189,18 @@ def test_a_column_that_was_dropped_and_added_again_is_another_one(
     assert watched.changes() == [('column "v" was dropped and added again',)]
 
 
+def test_a_column_that_triggers_tell_of_is_not_told_here(watched: Watched) -> None:
+    """The worker learns at the position that the column is another one."""
+    watched.turn()
+    watched.watch.told = True
+    watched.types[2] = TextTypes(numbers={"id": 1, "v": 3})
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.changes() == []
+    watched.types[1] = stages("open")
+    watched.turn()
+    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
 def test_a_table_that_is_gone_keeps_what_is_known_of_it(watched: Watched) -> None:
     watched.turn()
     watched.types[1] = TextTypes()
