@@ -211,7 +211,8 @@ def fetch_text_mark(conn: QueryConn, types: Mapping[int, TextType]) -> str:
         parts.append(f"({query('type_parts', types=_listed(others))})")
     if not parts:
         return ""
-    ((mark,),) = conn.exec(query("text_mark", parts=" UNION ALL ".join(parts)))
+    statement = newest("text_mark", conn.server_version, 11, 10)
+    ((mark,),) = conn.exec(query(statement, parts=" UNION ALL ".join(parts)))
     return mark or ""
 
 

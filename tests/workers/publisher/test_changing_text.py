@@ -183,7 +183,7 @@ def test_nothing_is_known_of_a_rewrite_before_the_first_look() -> None:
 
 
 def test_the_mark_is_asked_for_in_one_question() -> None:
-    conn = ScriptedPublisher(18, {"md5": [("3f",)]})
+    conn = ScriptedPublisher(18, {"sha256": [("3f",)]})
     roles = TextType("b", "regrole", {"16390": "alice"})
     too_many = replace(NAMES, parts={})
     types = {16400: STAGE, 16410: POINT, 2205: too_many, 4096: roles}
@@ -194,3 +194,10 @@ def test_the_mark_is_asked_for_in_one_question() -> None:
     assert "pg_class c" not in asked  # more relations than are compared
     assert fetch_text_mark(conn, {2205: too_many}) == ""
     assert len(conn.asked) == 1
+
+
+@pytest.mark.parametrize(("version", "is_md5"), [(10, True), (11, False), (18, False)])
+def test_a_server_under_fips_is_not_asked_for_md5(version: int, is_md5: bool) -> None:
+    conn = ScriptedPublisher(version, {"text": [("3f",)]})
+    assert fetch_text_mark(conn, {16400: STAGE}) == "3f"
+    assert ("md5" in conn.asked[0]) is is_md5
