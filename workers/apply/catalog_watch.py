@@ -45,25 +45,26 @@ class CatalogWatch:
             else:
                 warn_of_other(other.rel)
                 applier.look_up_inserted_keys(other)
-        _tell(applier, self.text.turn(applier.sub, applier.rels.values(), applier.relmap))
+        self._tell(applier, self.text.turn(applier.sub, applier.rels.values(), applier.relmap))
 
     def before_batch(self, applier: Applier) -> None:
         """Copy again, or tell of, what has other text; call this after the batch was received.
 
         The rows of the batch may have the new text, in keys too.
         """
-        _tell(applier, self.text.before_batch(applier.sub, applier.rels.values(), applier.relmap))
+        rels = applier.rels.values()
+        self._tell(applier, self.text.before_batch(applier.sub, rels, applier.relmap))
 
-
-def _tell(applier: Applier, texts: Iterable[ChangedText]) -> None:
-    follower = applier.schema
-    for text in texts:
-        rel, row = text.rel, text.row
-        if text.copies and follower is not None and follower.follows(applier.sub, rel):
-            primary = row.primary(qualified_name(rel.nspname, rel.relname))
-            _copy_again(applier, other_values(rel, primary, row.detail))
-        else:
-            warn_of_text(applier.sub, rel, row)
+    def _tell(self, applier: Applier, texts: Iterable[ChangedText]) -> None:
+        follower = applier.schema
+        for text in texts:
+            rel, row = text.rel, text.row
+            if text.copies and follower is not None and follower.follows(applier.sub, rel):
+                primary = row.primary(qualified_name(rel.nspname, rel.relname))
+                _copy_again(applier, other_values(rel, primary, row.detail))
+            else:
+                warn_of_text(applier.sub, rel, row)
+            self.text.keep(text)
 
 
 def _note_renames(applier: Applier) -> None:

@@ -21,9 +21,11 @@ Trace: ``stages`` has the row ``(new, 1)``, and the lake too::
     label "new" of type stage is "open"                 the table is copied again, or the log warns
     the batch is applied                                the gate drops the change of stages
 
-What has changed is stored under the copy id of the table, so a new copy ends the state. Without
-stored types (``copy_data = false``, or a copy by an older version) the first comparison stores the
-types of that moment.
+What has changed is stored under the copy id of the table, so a new copy ends the state. The caller
+stores what has changed (``keep``) when the table is taken out, or the log has warned: a worker that
+is killed before, or cannot ask for the table's size, leaves the change for the successor to find.
+Without stored types (``copy_data = false``, or a copy by an older version) the first comparison
+stores the types of that moment.
 
 A failed question is no reason to stop: the stream itself notices a lost publisher. The worker asks
 again a minute later, and what changed meanwhile is found then: the copy has the rows as they are.
@@ -69,11 +71,12 @@ class ChangedText:
     """A table with values that changed without an event, and the row that says which.
 
     ``copies`` says that a copy is sure to be needed: not after the renaming of an object, which no
-    row may name.
+    row may name. ``types`` are those of the row.
     """
 
     rel: SubscriptionRel
     row: StoredTextTypes
+    types: TextTypes
     copies: bool
 
 
@@ -103,8 +106,9 @@ class _Known:
 class TextWatch:
     """The comparisons of a worker.
 
-    ``_known`` has the last comparison by the table's oid, ``_asked`` the Relation message in force
-    at the last question, ``_mark`` the texts of the last comparison. ``_due`` is the time of the
+    ``_known`` has the last comparison by the table's oid, ``_asked`` the copy id and the Relation
+    message in force at the last question, ``_mark`` the texts of the last comparison. A table that
+    the publisher has dropped is asked about, and not known. ``_due`` is the time of the
     next comparison without a batch, ``_all_due`` that of all tables, ``_silent_until`` the end of
     the pause after a failure. ``told`` says that triggers of the publisher tell of columns that are
     dropped and added again.
@@ -115,7 +119,7 @@ class TextWatch:
     clock: Callable[[], float] = time.monotonic
     told: bool = False
     _known: dict[int, _Known] = field(default_factory=dict)
-    _asked: dict[int, Relation | None] = field(default_factory=dict)
+    _asked: dict[int, tuple[str | None, Relation | None]] = field(default_factory=dict)
     _mark: _Mark | None = None
     _due: float = 0.0
     _all_due: float = field(init=False)
@@ -127,7 +131,7 @@ class TextWatch:
     def turn(
         self, sub: Subscription, rels: Iterable[SubscriptionRel], relmap: LogicalRepRelMap
     ) -> list[ChangedText]:
-        """Compare the tables, if the time has come; store and return what has changed."""
+        """Compare the tables, if the time has come; return what has changed."""
         now = self.clock()
         if now < self._due or now < self._silent_until:
             return []
@@ -153,6 +157,11 @@ class TextWatch:
             or may_change_text([column.typid for column in relation.columns])
         }
         return self._look(sub, tables, fresh, relmap)
+
+    def keep(self, text: ChangedText) -> None:
+        """Store a change that the caller has acted on: it is told once."""
+        self.store.put_text_types(text.row)
+        self._known[text.rel.srrelid] = _Known(text.row, text.types)
 
     def _look(
         self,
@@ -180,13 +189,13 @@ class TextWatch:
         changed = []
         for relid, rel in compared.items():
             relation = relmap.get(relid)
+            self._asked[rel.srrelid] = rel.epoch, relation
             if not found[relid].numbers:
                 continue  # dropped, or swapped meanwhile
             options = sub.table_options(rel.nspname, rel.relname)
             said = self._compare(rel, relation, found[relid], options)
             if said is not None:
                 changed.append(said)
-            self._asked[rel.srrelid] = relation
         self._mark = mark
         return changed
 
@@ -211,21 +220,20 @@ class TextWatch:
     ) -> dict[int, SubscriptionRel]:
         """The tables that were never compared, or were announced since."""
         return {
-            relid: rel
-            for relid, rel in tables.items()
-            if self._known_types(rel) is None
-            or (
-                (relation := relmap.get(relid)) is not None
-                and self._asked.get(rel.srrelid) is not relation
-            )
+            relid: rel for relid, rel in tables.items() if self._is_fresh(rel, relmap.get(relid))
         }
+
+    def _is_fresh(self, rel: SubscriptionRel, relation: Relation | None) -> bool:
+        epoch, asked = self._asked.get(rel.srrelid, ("", None))
+        if epoch != rel.epoch:
+            return relation is not None or self._known_types(rel) is None
+        return relation is not None and asked is not relation
 
     def _known_types(self, rel: SubscriptionRel) -> _Known | None:
         """The last comparison of the table under the present copy id."""
         known = self._known.get(rel.srrelid)
         if known is not None and known.row.epoch == (rel.epoch or ""):
             return known
-        self._asked.pop(rel.srrelid, None)
         row = self.store.text_types(rel.srsubid, rel.srrelid)
         if row is None:
             return None
@@ -251,7 +259,7 @@ class TextWatch:
         found: TextTypes,
         options: TableOptions,
     ) -> ChangedText | None:
-        """Store the types of a table, and tell if values have changed since the last comparison."""
+        """Store the types of a table, or return what has changed since the last comparison."""
         known = self._known_types(rel)
         if relation is not None:
             taken = taken_of(relation, options).columns
@@ -271,9 +279,11 @@ class TextWatch:
             changes = text_changes(before, found)
             rewritten = text_changes(before.without_names(), found.without_names())
             row = known.row.changed(types, changes, time.time_ns() // 1000)
-        self.store.put_text_types(row)
-        self._known[rel.srrelid] = _Known(row, found)
-        return ChangedText(rel, row, copies=bool(rewritten)) if changes else None
+        compared = ChangedText(rel, row, found, copies=bool(rewritten))
+        if changes:
+            return compared
+        self.keep(compared)
+        return None
 
 
 def _comparable(rels: Iterable[SubscriptionRel]) -> dict[int, SubscriptionRel]:

@@ -158,3 +158,34 @@ def test_a_column_that_was_dropped_and_added_again(world: Subscribed, publisher:
     assert world.rel("a").resuming
     (change,) = world.store.schema_changes()
     assert 'column "v" was dropped and added again' in change.changes[0]
+
+
+def test_a_worker_that_dies_before_the_decision_leaves_the_change_to_its_successor(
+    world: Subscribed, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No event comes again: what is stored as told is never acted on."""
+    remember(world, publisher)
+    copied_once(world)
+    now, found = [0.0], {1: TextTypes(numbers={"id": 1, "v": 2})}
+
+    def live() -> None:
+        watch = CatalogWatch(
+            NameWatch(world.store, lambda _: {}, lambda: now[0]),
+            TextWatch(world.store, TextPublisher(found), lambda: now[0]),
+        )
+        applier = worker(world, publisher)
+        applier.read_rels()
+        now[0] += ALL_TABLES_SECONDS
+        watch.turn(applier)
+
+    live()
+    found[1] = TextTypes(numbers={"id": 1, "v": 3})
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            failpoints, "reach", lambda at: die() if at == failpoints.SUSPENDING else None
+        )
+        with pytest.raises(KeyboardInterrupt):
+            live()
+    assert not world.rel("a").resuming
+    live()
+    assert world.rel("a").resuming

@@ -88,6 +88,7 @@ class Watched:
         self.found = self.watch.turn(self.world.sub, rels, self.relmap)
         for each in self.found:
             warn_of_text(self.world.sub, each.rel, each.row)
+            self.watch.keep(each)
 
     def batch(self) -> None:
         """A batch is in hand, at the same moment."""
@@ -95,6 +96,7 @@ class Watched:
         self.found = self.watch.before_batch(self.world.sub, rels, self.relmap)
         for each in self.found:
             warn_of_text(self.world.sub, each.rel, each.row)
+            self.watch.keep(each)
 
     def changes(self) -> list[tuple[str, ...]]:
         return [row.changes for row in self.world.store.changed_text()]
@@ -222,6 +224,34 @@ def test_a_column_that_is_not_published_is_none_of_ours(watched: Watched, announ
     watched.types[1] = replace(stages("open"), columns=both)
     watched.turn()
     assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
+def test_a_dropped_table_is_not_asked_about_before_each_batch(watched: Watched) -> None:
+    """It stays in the subscription until a REFRESH; each question opens a session."""
+    watched.types[1] = TextTypes()
+    announced = relation(1, "a", "id", "v")
+    columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
+    watched.relmap.update(replace(announced, columns=columns))
+    for _ in range(3):
+        watched.batch()
+    assert watched.publisher.asked == [{1, 2}]
+    watched.types[1] = stages("new")
+    watched.turn(ALL_TABLES_SECONDS)
+    watched.types[1] = stages("open")
+    watched.batch()
+    assert len(watched.changes()) == 1
+
+
+def test_a_change_that_nobody_acted_on_is_found_again(watched: Watched) -> None:
+    """The worker was killed, or could not ask for the table's size, before it took it out."""
+    watched.turn()
+    watched.types[1] = stages("open")
+    rels = watched.world.store.rels(watched.world.sub.oid)
+    assert len(watched.watch.before_batch(watched.world.sub, rels, watched.relmap)) == 1
+    watched.start()
+    watched.batch()
+    assert [each.row.changes for each in watched.found] == watched.changes()
+    assert len(watched.changes()) == 1
 
 
 def test_a_publisher_that_does_not_answer_stops_nothing(
