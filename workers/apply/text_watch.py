@@ -292,6 +292,7 @@ def _comparable(rels: Iterable[SubscriptionRel]) -> dict[int, SubscriptionRel]:
         relid: rel
         for rel in rels
         if rel.srsubstate in SYNCED
+        and not rel.suspended  # its end is a new copy
         and rel.other_relid is None  # another table is told of as such
         and (relid := rel.remote_relid) is not None
     }

@@ -144,11 +144,12 @@ def test_a_new_copy_ends_the_state(watched: Watched, caplog: pytest.LogCaptureFi
     assert len(watched.changes()) == 1
 
 
-def test_a_table_in_synchronisation_is_left_alone(watched: Watched) -> None:
+def test_a_table_in_synchronisation_or_suspended_is_left_alone(watched: Watched) -> None:
     rel = watched.world.rel("a")
     row = replace(rel, srsubstate=SubRelState.DATASYNC, srsublsn=None)
     watched.watch.turn(watched.world.sub, [row], watched.relmap)
-    for other in (replace(rel, remote_relid=None), replace(rel, other_relid=7)):
+    others = ({"remote_relid": None}, {"other_relid": 7}, {"suspend_time": 1})
+    for other in (replace(rel, **columns) for columns in others):
         watched.start()
         watched.watch.turn(watched.world.sub, [other], watched.relmap)
     assert watched.publisher.asked == []
