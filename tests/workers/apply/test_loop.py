@@ -26,7 +26,7 @@ from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
 from workers.proto.messages import Insert, Message
-from workers.publisher.changing_text import TextTypes
+from workers.publisher.changing_text import TextType, TextTypes
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.receiver import ReceiveLimits
 from workers.tables.maintenance.expiry import SnapshotExpiry
@@ -50,6 +50,29 @@ def test_types_are_compared_before_the_first_batch(loop: Loop) -> None:
     loop.receiver.then = look
     loop.run(*inserts(0, 2))
     assert stored == [True, True]
+
+
+def test_text_that_changes_between_two_looks_is_told_before_the_batch(loop: Loop) -> None:
+    """The next look without a batch is ten seconds away."""
+    world = loop.world
+    told: list[int] = []
+    world.store.update_rel(world.sub.oid, world.rel("a").srrelid, remote_relid=1)
+
+    def label(text: str) -> None:
+        stage = TextType("e", "stage", {"16402": text})
+        loop.types[1] = TextTypes({"v": (16400,)}, {16400: stage}, {"id": 1, "v": 2})
+
+    then = loop.receiver.then
+
+    def rename() -> None:
+        told.append(len(world.store.changed_text()))
+        label("open")
+        then()
+
+    label("new")
+    loop.receiver.then = rename
+    loop.run(*inserts(0, 2))
+    assert told == [0, 1]
 
 
 def test_orphan_files_are_looked_for_beside_the_batches(loop: Loop) -> None:
