@@ -26,6 +26,9 @@ BOOTSTRAP_SUPERUSERID: Final = 10
 OWNER: Final = "postgres"
 """The name of the only role, ``BOOTSTRAP_SUPERUSERID``."""
 
+MASK_NULL: Final = "null"
+"""The mask that leaves a column NULL in the lake."""
+
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]+")
 
 
@@ -70,8 +73,10 @@ class TableOptions:
     rows; ``generated`` maps columns to expressions that are computed with every write of a row.
     ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
     ``columns`` maps published columns to lake columns with another name; ``excluded`` names
-    published columns whose values never reach the lake. ``keys`` and ``excluded`` have the
-    publisher's names, ``defaults`` and ``generated`` have the lake's. ``on_error`` None means the
+    published columns whose values never reach the lake. ``masks`` has for published columns the
+    kind of mask, and the environment variable with the key, else an empty text. ``keys``,
+    ``excluded`` and ``masks`` have the publisher's names, ``defaults`` and ``generated`` have the
+    lake's. ``on_error`` None means the
     setting ``default_on_error``; the other words that begin with ``on_`` and are None mean the
     settings of the same names. ``partition_by``, ``sort_by``, ``location`` and ``properties`` are
     of a lake table that pgsub makes; see ``catalog.table_layout``.
@@ -96,24 +101,44 @@ class TableOptions:
     location: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
     excluded: tuple[str, ...] = ()
+    masks: tuple[tuple[str, str, str], ...] = ()  # sha256 | null | keyed-hash
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The published columns that the configuration of the table names under ``columns``."""
-        return (*(name for name, _ in self.columns), *self.excluded)
+        names = [name for name, _ in self.columns]
+        return tuple(dict.fromkeys([*names, *self.excluded, *(name for name, _, _ in self.masks)]))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The published columns of which no value is taken."""
+        return (*self.excluded, *(name for name, kind, _ in self.masks if kind == MASK_NULL))
+
+    @property
+    def hashed(self) -> dict[str, str]:
+        """The published columns whose values are hashed → the environment variable with the key.
+
+        The variable is an empty text for a hash without a key.
+        """
+        return {name: key for name, kind, key in self.masks if kind != MASK_NULL}
+
+    @property
+    def guarded(self) -> tuple[str, ...]:
+        """The published columns whose values must not reach the lake as they are."""
+        return (*self.left_out, *self.hashed)
 
     def lake_column(self, published: str) -> str:
         """The lake column of a published column."""
         return dict(self.columns).get(published, published)
 
     def lake_columns(self, published: Sequence[str], lake_table: object) -> dict[str, str]:
-        """Published column → lake column, in the publisher's order, without excluded columns.
+        """Published column → lake column, in the publisher's order, without left-out columns.
 
         Raises 42701 for two published columns with one lake column. A column may join later and
         meet a mapped column, so workers ask for every relation.
         """
         mapped = dict(self.columns)
-        lake = {name: mapped.get(name, name) for name in published if name not in self.excluded}
+        lake = {name: mapped.get(name, name) for name in published if name not in self.left_out}
         if len(set(lake.values())) == len(lake):
             return lake
         for column in lake.values():

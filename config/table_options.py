@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -17,12 +17,14 @@ from catalog.errcodes import (
     UndefinedColumn,
 )
 from catalog.namespace import qualified_name, string_to_qualified_name
-from catalog.pg_subscription import TableOptions
+from catalog.pg_subscription import MASK_NULL, TableOptions
 from catalog.table_layout import partition_field, sort_field
 from config.problem import problem
 
 _PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """An absolute path, or a URI with its scheme."""
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _KEPT_PROPERTIES: Final = (
     "pgsub.",
@@ -56,6 +58,20 @@ class ColumnModel(BaseModel):
         None, min_length=1, description="name in the lake; default: the publisher's name"
     )
     exclude: bool = Field(False, description="the values never reach the lake")
+    mask: Literal["sha256", "null", "keyed-hash"] | None = Field(
+        None, description="what the lake has in place of the values"
+    )
+    mask_key_env: str | None = Field(
+        None, min_length=1, description="environment variable with the key of `keyed-hash`"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, data: Any) -> Any:
+        """YAML reads ``mask: null`` as no value, but the user means the word."""
+        if isinstance(data, Mapping) and data.get("mask", "") is None:
+            return {**data, "mask": "null"}
+        return data
 
 
 UniqueKey = Annotated[list[str], Field(min_length=1), AfterValidator(_unique_key)]
@@ -156,6 +172,11 @@ class TableModel(BaseModel):
                 (name, column.to) for name, column in self.columns.items() if column.to is not None
             ),
             excluded=tuple(name for name, column in self.columns.items() if column.exclude),
+            masks=tuple(
+                (name, column.mask, column.mask_key_env or "")
+                for name, column in self.columns.items()
+                if column.mask is not None
+            ),
             on_error=self.on_error,
             on_schema_change=self.on_schema_change,
             on_dropped_column=self.on_dropped_column,
@@ -168,15 +189,13 @@ class TableModel(BaseModel):
         )
 
     def _check_column_rules(self) -> None:
-        """42601 for a rule that says nothing, or two things; 22023 for an excluded key."""
+        """42601 for a rule that says nothing, or too much; 22023 for a key that cannot be one."""
         for name, column in self.columns.items():
-            if column.to is None and not column.exclude:
-                raise problem(SyntaxErrorOrAccess(f'column "{name}" has no rule'), "columns", name)
-            if column.to is not None and column.exclude:
-                both = SyntaxErrorOrAccess("to and exclude are mutually exclusive options")
-                raise problem(both, "columns", name)
-            if column.exclude and any(name in key for key in self.keys):
-                raise problem(_excluded_key(name), "keys")
+            for error in _rule_mistakes(name, column):
+                raise problem(error, "columns", name)
+            left_out = column.exclude or column.mask == MASK_NULL
+            if any(name in key for key in self.keys) and (left_out or column.mask == "sha256"):
+                raise problem(_hidden_key(name, "masked" if column.mask else "excluded"), "keys")
 
     def _check_layout(self) -> None:
         """42601 for an unknown word, 42701 for a repeated one, 42703 for an excluded column, 22023
@@ -258,10 +277,32 @@ def _exclusive_keys() -> SyntaxErrorOrAccess:
     )
 
 
-def _excluded_key(name: str) -> InvalidParameterValue:
+def _rule_mistakes(name: str, column: ColumnModel) -> Iterator[ReplicationError]:
+    """What an entry of ``columns`` says too little, or too much."""
+    if column.to is None and not column.exclude and column.mask is None:
+        yield SyntaxErrorOrAccess(f'column "{name}" has no rule')
+    for option, given in (("to", column.to), ("mask", column.mask)):
+        if column.exclude and given is not None:
+            yield SyntaxErrorOrAccess(f"{option} and exclude are mutually exclusive options")
+    if (column.mask == "keyed-hash") != (column.mask_key_env is not None):
+        yield SyntaxErrorOrAccess(
+            "mask = keyed-hash and mask_key_env need each other",
+            hint="mask_key_env is the name of the environment variable that holds the key.",
+        )
+    if column.mask_key_env is not None and not _VARIABLE.fullmatch(column.mask_key_env):
+        # The text may be the key itself, so it is not repeated.
+        yield InvalidParameterValue(
+            f'mask_key_env of column "{name}" is no name of an environment variable',
+            hint="Write the name of the variable that holds the key, never the key.",
+        )
+
+
+def _hidden_key(name: str, how: str) -> InvalidParameterValue:
     return InvalidParameterValue(
-        f'column "{name}" of a key cannot be excluded',
-        detail="The lake could not tell whether two rows share the key.",
+        f'column "{name}" of a key cannot be {how}',
+        detail="The lake could not tell whether two rows share the key."
+        if how == "excluded"
+        else "Only mask: keyed-hash is for columns of keys.",
     )
 
 

@@ -166,7 +166,7 @@ class _Difference:
     distrusted: int
     replaced: list[SubscriptionRel]
     reruled: list[SubscriptionRel]
-    """Tables that are copied again because the excluded columns have changed."""
+    """Tables that are copied again because other columns are hidden."""
     copying: list[int]
     """The oids of such tables with a running copy."""
 

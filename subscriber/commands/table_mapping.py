@@ -281,13 +281,12 @@ def _element_findings(table: MappedTable) -> Iterator[ReplicationError]:
     """
     import pyarrow as pa  # most commands need no arrays
 
-    from workers.lake.typemap import lake_type
+    from workers.changes.masked_columns import column_type
 
-    as_text = table.options.on_unrepresentable == "text"
     lists = [
         table.options.lake_column(column.name)
         for column in table.remote.columns
-        if pa.types.is_list(lake_type(column.type, as_text=as_text))
+        if pa.types.is_list(column_type(column.name, column.type, table.options))
     ]
     yield from element_names(table.name, table.columns, lists, partial(_another_name, table))
 

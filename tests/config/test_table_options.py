@@ -25,7 +25,8 @@ def test_tables() -> None:
       public.c: {keys: [[a, b], [c]], on_error: suspend}
       public.d: {generated: {total: price * amount}}
       public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"},
-        ssn: {exclude: true}}}
+        ssn: {exclude: true}, m: {mask: null}, k: {to: kk, mask: keyed-hash, mask_key_env: K},
+        s: {mask: sha256}}}
       public.f: {partition_by: [days(at), "bucket(4, id)"], sort_by: [id DESC], location: s3://b/f,
         properties: {write.parquet.compression-codec: gzip}}
 """
@@ -38,7 +39,9 @@ def test_tables() -> None:
         "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
         "public.d": TableOptions(generated=(("total", "price * amount"),)),
         "public.e": TableOptions(
-            columns=(("ID", "id_2"), ("tags.element", "tags element")), excluded=("ssn",)
+            columns=(("ID", "id_2"), ("tags.element", "tags element"), ("k", "kk")),
+            excluded=("ssn",),
+            masks=(("m", "null", ""), ("k", "keyed-hash", "K"), ("s", "sha256", "")),
         ),
         "public.f": TableOptions(
             partition_by=("days(at)", "bucket(4, id)"),
@@ -83,6 +86,16 @@ def test_tables() -> None:
         ("{a.b: {columns: {c: {exclude: false}}}}", "42601", 'column "c" has no rule'),
         ("{a.b: {columns: {c: {to: d, exclude: true}}}}", "42601", "to and exclude are mutually"),
         ("{a.b: {columns: {c: {exclude: true}}, keys: [[c]]}}", "22023", "a key cannot be"),
+        ("{a.b: {columns: {c: {mask: md5}}}}", "F0000", "columns.c"),
+        ("{a.b: {columns: {c: {mask: keyed-hash}}}}", "42601", "need each other"),
+        ("{a.b: {columns: {c: {mask: sha256, mask_key_env: K}}}}", "42601", "need each other"),
+        (
+            "{a.b: {columns: {c: {mask: keyed-hash, mask_key_env: 'a key'}}}}",
+            "22023",
+            'mask_key_env of column "c" is no name',
+        ),
+        ("{a.b: {columns: {c: {mask: null, exclude: true}}}}", "42601", "mask and exclude are"),
+        ("{a.b: {columns: {c: {mask: sha256}}, keys: [[c]]}}", "22023", "a key cannot be masked"),
         ("{a.b: {columns: {c: {exclude: true}}, sort_by: [c]}}", "42703", "sort_by is excluded"),
     ],
 )

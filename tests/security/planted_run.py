@@ -36,6 +36,7 @@ from tests.crash.failpoint_files import Failpoints
 from tests.fix_publisher import Database, new_database
 from tests.harness import SETTINGS, Pgsub
 from tests.security.argument_watch import ArgumentWatch
+from tests.security.hidden_rows import hidden_rows
 from tests.security.launcher_tap import LauncherTap
 from tests.twin import native_rows
 from tests.waiting import wait_until
@@ -111,6 +112,8 @@ class Found:
     """Other files that a crash may leave, wherever."""
     rows: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """By table: the publisher's and the lake's."""
+    hidden: list[tuple[Any, ...]] = field(default_factory=list)
+    """The lake's rows of a table with an excluded column, and one hashed under a key."""
     bytes_left: dict[str, bytes] = field(default_factory=dict)
     """Every file but the lake's own, before DROP."""
     files_left: list[str] = field(default_factory=list)
@@ -170,6 +173,7 @@ class PlantedRun:
         self._wait()  # the apply worker knows the tables from here on
         self._copy_by_environment()
         self._copy_by_command()
+        self.found.hidden = hidden_rows(self.pgsub, self.database, VALUE, ENV_NAME, self.found.said)
         self._crash_under_way()
         self._fail_to_connect()
         self._fail_to_apply()
@@ -202,6 +206,8 @@ class PlantedRun:
             f"INSERT INTO apart {rows}",
             "CREATE TABLE told (id int PRIMARY KEY, v text)",
             f"INSERT INTO told {rows}",
+            "CREATE TABLE hidden (id text PRIMARY KEY, v text)",
+            f"INSERT INTO hidden VALUES ('{VALUE}1', '{VALUE}')",
             "CREATE TABLE typed (id int PRIMARY KEY, v text)",
             "CREATE TABLE keyed (id text PRIMARY KEY, v text)",
             "CREATE TABLE ranged (id int PRIMARY KEY, v text)",
@@ -209,6 +215,7 @@ class PlantedRun:
             f"CREATE PUBLICATION pub FOR TABLE {', '.join(TABLES)}",
             "CREATE PUBLICATION pub_apart FOR TABLE apart",
             "CREATE PUBLICATION pub_told FOR TABLE told",
+            "CREATE PUBLICATION pub_hidden FOR TABLE hidden",
             "CREATE PUBLICATION pub_typed FOR TABLE typed",
             "CREATE PUBLICATION pub_keyed FOR TABLE keyed",
             "CREATE PUBLICATION pub_ranged FOR TABLE ranged",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import sys
@@ -13,6 +14,7 @@ import pytest
 from tests.security.planted_run import (
     CONTROL,
     ENV_PASSWORD,
+    ODD,
     PASSWORD,
     SECRETS,
     SURELY_THERE,
@@ -47,6 +49,12 @@ def test_it_replicated(found: Found) -> None:
         assert lake == publisher
     assert len(found.rows["big"][1]) > 10_000
     assert min(len(lake) for _, lake in found.rows.values()) > 5
+
+
+def test_a_mask_hides_values_under_the_key(found: Found) -> None:
+    key = f"{ENV_PASSWORD}{ODD}".encode()
+    hashes = [hmac.new(key, f"{VALUE}{n}".encode(), "sha256").hexdigest() for n in (1, 2)]
+    assert sorted(found.hidden) == sorted((each,) for each in hashes)
 
 
 @each_secret

@@ -38,8 +38,8 @@ Where the publisher's triggers tell of each change (``ddl_capture``), the shape 
 that was told last before the message, and the publisher is not asked. The last shape of a table is
 stored before any position behind it, and is forgotten by no restart.
 
-Left alone are shared lake tables, and the table of logical messages. A table with excluded columns
-is checked in every mode: no value of an excluded column may come under another name
+Left alone are shared lake tables, and the table of logical messages. A table with excluded or
+masked columns is checked in every mode: no value to hide may come under another name
 (``workers.changes.column_rules``).
 """
 
@@ -69,7 +69,7 @@ from workers.changes.column_rules import GuardedColumn, check_guarded, taken_of
 from workers.changes.failed_transaction import failed_at
 from workers.changes.guarded_runs import check_run
 from workers.changes.relation_map import RelName
-from workers.changes.remembered_columns import RememberedColumns, forgotten, remembered_in
+from workers.changes.remembered_columns import RememberedColumns, forgotten
 from workers.changes.schema_change import Decision, decide, first_look
 from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
 from workers.lake.table import LakeColumn, LakeTable
@@ -78,6 +78,7 @@ from workers.proto.messages import Relation
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
 from workers.publisher.table_shape import TableShape
 from workers.stream.batch import Batch
+from workers.tables.known_columns import known_columns
 from workers.tables.open_table import OpenTable
 from workers.tables.position import recopy_command
 from workers.tables.told_shapes import ToldShapes, is_same
@@ -156,7 +157,7 @@ class SchemaFollower:
         """Bring the lake tables of ``runs`` in line with the messages of the runs.
 
         Raises ``CutBefore`` if transactions of the part have to be published first, and 55000, as
-        the fault of the transaction, if a change cannot be followed. Only excluded columns are
+        the fault of the transaction, if a change cannot be followed. Only columns to hide are
         looked at if the lake server cannot change columns: a column that the lake table lacks is an
         error then.
         """
@@ -171,13 +172,14 @@ class SchemaFollower:
             for run in own:
                 if run.relation is None or run.changes is None:
                     continue
-                if options.shared or not changes_columns:
-                    check_run(rel, run, options)
-                    continue
-                told = self.told.at(rel, run, part)
+                by_name = options.shared or not changes_columns
+                told = None if by_name else self.told.at(rel, run, part)
                 if not self._is_settled(rel, mode, run.relation, told):
                     told = self.told.like(rel, run.relation, told)
-                    if mode == FOLLOW:
+                    if by_name:
+                        check_run(rel, run, options)
+                        known_columns(self.store, self.writer.open(rel).lake, rel, run, options)
+                    elif mode == FOLLOW:
                         sliced = rel.srrelid in in_slices
                         self._settle(sub, rel, options, run, part, told, sliced=sliced)
                         self.told.followed(rel, told)
@@ -227,7 +229,7 @@ class SchemaFollower:
     ) -> bool:
         """Has the lake table all columns by name? Forget remembered columns that are others.
 
-        The numbers of excluded columns cannot be forgotten.
+        The numbers of columns to hide cannot be forgotten.
         """
         check_run(rel, run, options)
         relation = run.relation
@@ -238,11 +240,10 @@ class SchemaFollower:
             for each in taken_of(relation, options).columns
         ):
             return False
-        stored = self.store.columns(rel.srsubid, rel.srrelid)
-        before = remembered_in(lake, stored, rel.epoch or "")
+        before = known_columns(self.store, lake, rel, run, options)
         if before is not None and not before.is_forgotten and not before.describes(relation):
-            if before.guarded and run.changes is not None:
-                reason = CannotFollow("The table has excluded columns.", copies=False)
+            if options.guarded and run.changes is not None:
+                reason = CannotFollow("The table has columns to hide.", copies=False)
                 raise failed_at(relation, run.changes, 0, _error(sub, rel, reason))
             text = forgotten(rel.epoch or "").as_text()
             self.writer.change_columns(rel, (), lambda _columns: text)
@@ -270,8 +271,7 @@ class SchemaFollower:
         if rel.remote_relid not in (None, relation.relid) and self.follows(sub, rel):
             raise failed_at(relation, changes, 0, other_table(rel))
         table = self.writer.open(rel)
-        stored = self.store.columns(rel.srsubid, rel.srrelid)
-        before = remembered_in(table.lake, stored, rel.epoch or "")
+        before = known_columns(self.store, table.lake, rel, run, options)
         if before is None or before.is_forgotten:
             check_run(rel, run, options)
             self._look(sub, rel, options, relation, table.lake, told)

@@ -51,13 +51,17 @@ NEXT: Final = "__next"
 
 @dataclass(frozen=True, slots=True)
 class PublishedColumn:
-    """A column of the publisher, and the type of a lake column made for the column."""
+    """A column of the publisher, and the type of a lake column made for the column.
+
+    ``hashed`` says that the lake column has hashes of the values.
+    """
 
     attnum: int
     name: str
     typid: int
     typmod: int
     type: pa.DataType
+    hashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class _Plan:
         kept = {} if remembered is None else remembered.kept
         self._kept = {attnum: id for attnum, id in kept.items() if id in self._ids}
         self._options = options
+        self._masked = frozenset(() if remembered is None else remembered.masked)
         self._now: list[ColumnChange] = []
         self._written_to: dict[str, str] = {}
         self._renamed: dict[str, str] = {}
@@ -170,8 +175,11 @@ class _Plan:
     ) -> bool:
         """Can the lake column that is there hold the values, perhaps after it is widened?
 
-        A column of another type that the publisher did not change is the user's choice.
+        A column of another type that the publisher did not change is the user's choice, unless a
+        mask comes or goes.
         """
+        if column.hashed or (was is not None and was.name in self._masked):
+            return place.type == column.type
         if place.field_id and is_wider(column.type, place.type):
             self._now.append(WidenColumn(place.field_id, column.type))
             return True

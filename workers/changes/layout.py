@@ -12,7 +12,8 @@ from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_checks import check_columns, check_keys
-from workers.changes.column_rules import key_excluded
+from workers.changes.column_rules import hidden_key, is_no_key
+from workers.changes.masked_columns import check_masked, masks_of
 from workers.changes.relation_map import key_ordinals, name_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
@@ -81,13 +82,13 @@ def layout_for(
 
     Raises 55000 with the name of every published column that the lake table lacks, as PostgreSQL
     does. A shared table must also have the source column, and must not generate the column. An
-    excluded column is in no layout, and must not be needed to find a row (22023).
+    column that is left out is in no layout, and must not be needed to find a row (22023).
     """
     key = key_ordinals(relation, coverage)
     for ordinal in key:
-        if relation.columns[ordinal].name in options.excluded:
+        if is_no_key(relation.columns[ordinal].name, options):
             table_name = qualified_name(relation.nspname, relation.relname)
-            raise key_excluded(table_name, relation.columns[ordinal].name)
+            raise hidden_key(table_name, relation.columns[ordinal].name, options)
     names = options.lake_columns([column.name for column in relation.columns], table.ident)
     needed = list(names.values())
     if options.shared:
@@ -95,11 +96,13 @@ def layout_for(
         needed.append(SOURCE_COLUMN)
     check_columns(needed, table, options.generated, _known_types(relation, names, options))
     types = {column.name: column.type for column in table.columns}
+    masks = masks_of(options)
+    check_masked(masks, {name: types[lake] for name, lake in names.items()}, table.ident)
     return Layout(
         ncols=len(relation.columns),
         key=key,
         columns=tuple(
-            MappedColumn(name=name, ordinal=ordinal, type=types[name])
+            MappedColumn(name, ordinal, types[name], masks.get(each.name))
             for ordinal, each in enumerate(relation.columns)
             if (name := names.get(each.name)) is not None
         ),
@@ -117,6 +120,7 @@ def _known_types(
         for each in relation.columns
         if each.name in names
     }
+    found |= {lake: pa.string() for name, lake in names.items() if name in options.hashed}
     return {name: type for name, type in found.items() if type is not None}
 
 

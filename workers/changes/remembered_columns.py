@@ -10,6 +10,7 @@ new column. ``files`` says which files the rows had: the same files later prove 
 rewritten meanwhile. ``kept`` are lake columns whose publisher column was dropped, or is not
 published any more. ``guarded`` are columns that the configuration excludes: they have no lake
 column, and their numbers must not come back under another name (``workers.changes.column_rules``).
+``masked`` tells of hashed columns how the rows in the lake were hashed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class RememberedColumns:
     """attnum → field id"""
     lists: str = ""
     guarded: tuple[RememberedColumn, ...] = ()
-    """The excluded columns; the type of one that was dropped is 0."""
+    """The columns that are left out; the type of one that was dropped is 0."""
+    masked: Mapping[str, str] = field(default_factory=dict)
+    """The publisher's name of a hashed column → the kind of hash, and what tells the key."""
 
     def as_text(self) -> str:
         """The text; ``from_text`` is the inverse."""
@@ -65,11 +68,13 @@ class RememberedColumns:
         }
         if self.guarded:
             found["guarded"] = [_as_list(each) for each in self.guarded]
+        if self.masked:
+            found["masked"] = dict(self.masked)
         return json.dumps(found, separators=(",", ":"))
 
     @property
     def is_forgotten(self) -> bool:
-        """Were rows of other columns written by name since, so that numbers say nothing?"""
+        """Do numbers say nothing: were rows written by name, or is the name alone known?"""
         return not self.relid
 
     def describes(self, relation: Relation) -> bool:
@@ -103,9 +108,9 @@ def _as_list(column: RememberedColumn) -> list[int | str]:
     ]
 
 
-def forgotten(epoch: str) -> RememberedColumns:
-    """What stands in the place of columns that a table has lost (``is_forgotten``)."""
-    return RememberedColumns(epoch, 0, 0, {}, ())
+def forgotten(epoch: str, masked: Mapping[str, str] | None = None) -> RememberedColumns:
+    """What stands in the place of columns that are not known by number (``is_forgotten``)."""
+    return RememberedColumns(epoch, 0, 0, {}, (), masked=masked or {})
 
 
 def from_text(text: str) -> RememberedColumns:
@@ -120,6 +125,7 @@ def from_text(text: str) -> RememberedColumns:
         {int(attnum): field_id for attnum, field_id in found["kept"].items()},
         found["lists"],
         tuple(RememberedColumn(*each) for each in found.get("guarded", ())),
+        found.get("masked", {}),
     )
 
 

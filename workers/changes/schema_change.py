@@ -47,7 +47,9 @@ from catalog.pg_subscription import TableOptions
 from workers.changes.cannot_follow import KEEP, MAKE_ANEW, CannotFollow
 from workers.changes.captured_shape import PROMOTED, CapturedShape
 from workers.changes.column_rules import guarded_columns, taken_of
+from workers.changes.masked_columns import column_type, told_masks
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
+from workers.changes.rules_of_rows import under_rules
 from workers.changes.stored_default import NotStored, stored_default
 from workers.lake.column_changes import (
     AddColumn,
@@ -58,7 +60,6 @@ from workers.lake.column_changes import (
     is_wider,
 )
 from workers.lake.table import LakeColumn
-from workers.lake.typemap import lake_type
 from workers.proto.messages import Relation
 from workers.publisher.table_shape import ShapeColumn, TableShape
 
@@ -77,8 +78,7 @@ class Decision:
 
     ``changes`` are made in one step. ``fills`` has values of added columns for older rows, by the
     names of the columns. ``sentences`` say what happened on the publisher, and ``kinds`` count what
-    happened. ``doubts`` say why a column that the lake table had before may have other values in
-    the rows that are there.
+    happened. ``doubts`` say why a user's column may have other values in the older rows.
     """
 
     changes: tuple[ColumnChange, ...]
@@ -101,7 +101,7 @@ class Decision:
         ahead = _highest(shape.columns) > self._natts  # a later column has to be compared, too
         files, lists = (before if ahead else shape).files, (before if ahead else shape).lists
         known = (before.epoch, before.relid, self._natts, files, columns)
-        return RememberedColumns(*known, self._kept, lists, self._guarded)
+        return RememberedColumns(*known, self._kept, lists, self._guarded, before.masked)
 
 
 def first_look(
@@ -126,7 +126,7 @@ def first_look(
     columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
     natts = max(_highest(shape.columns), *shape.dropped, 0)
     known = (epoch, shape.relid, natts, shape.files, columns, kept or {}, shape.lists)
-    return RememberedColumns(*known, guarded_columns(shape, options))
+    return RememberedColumns(*known, guarded_columns(shape, options), told_masks(options))
 
 
 def decide(
@@ -153,10 +153,11 @@ def decide(
         )
     last = max(before.natts, _highest(found))
     between = [each for each in shape.columns if before.natts < each.attnum < last]
-    if any(e not in found and not e.computed and e.name not in options.excluded for e in between):
+    if any(e not in found and not e.computed and e.name not in options.left_out for e in between):
         raise CannotFollow("An added column was renamed, or was not published at first.")
     if told is None and any(before.natts < attnum <= last for attnum in shape.dropped):
         raise CannotFollow("A column was added and dropped again meanwhile.")
+    before = under_rules(before, found, options)
     change = _Change(before, shape, lake, options, drops, nulls)
     known = {each.attnum: each for each in before.columns}
     new = [each for each in found if each.attnum not in known]
@@ -308,6 +309,8 @@ class _Change:
         """The value of a new column in older rows; None for NULL."""
         if not column.has_missing or self._nulls:
             return None
+        if column.name in self._options.hashed:  # a copy masks the value
+            raise _with_a_value(column)
         files = self._before.files.keys() & self._shape.files.keys()
         as_null = self._options.on_unrepresentable == "null"
         try:
@@ -356,7 +359,7 @@ class _Change:
         )
 
     def _lake_type(self, column: ShapeColumn) -> pa.DataType:
-        return lake_type(column.type, as_text=self._options.on_unrepresentable == "text")
+        return column_type(column.name, column.type, self._options)
 
     def _check_unnamed(self, name: str) -> None:
         """A column that the configuration names stays as the configuration says."""
@@ -419,7 +422,7 @@ class _Change:
     def _retype(self, was: RememberedColumn, now: ShapeColumn) -> None:
         found, wanted = self._types[was.field_id], self._lake_type(now)
         base = now.type.oid
-        promoted = (was.base, base) in PROMOTED
+        promoted = (was.base, base) in PROMOTED and now.name not in self._options.hashed
         alike = was.base == base or {was.base, base} <= _TEXTS
         if not promoted and not (alike and self._before.has_files(self._shape.files)):
             replaces = found != wanted and not is_wider(wanted, found)

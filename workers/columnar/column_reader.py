@@ -30,6 +30,7 @@ from config.limits import CHUNK_BYTES, CHUNK_ROWS, CHUNK_VALUES
 from workers.columnar.binary.column import binary_column
 from workers.columnar.binary.forms import Nodes
 from workers.columnar.binary.text import TooMuchText, WrongValue
+from workers.columnar.masks import Mask
 from workers.columnar.text_array import Array, text_array
 from workers.columnar.text_values import Unrepresentable, typed
 from workers.columnar.tuples import (
@@ -103,11 +104,15 @@ class NullKey(ProtocolViolation):
 
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
-    """A published column and its lake column; ``ordinal`` counts from 0 in the R message."""
+    """A published column and its lake column; ``ordinal`` counts from 0 in the R message.
+
+    With ``mask`` the lake column has the hashes of the values' text.
+    """
 
     name: str
     ordinal: int
     type: pa.DataType
+    mask: Mask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,18 +298,22 @@ class ColumnReader:
         column = self.columns[where]
         nullable, root = self._nullable[where], root_of(self._nodes, column.ordinal)
         try:
+            values: Array
             if root >= 0 and self._nodes is not None:
                 rest = (column.type, self._buf, loc, length)
-                return binary_column(self._nodes.table, root, *rest, null_unrepresentable=nullable)
-            strings = text_array(self._buf, loc, length)
-            values: Array = typed(strings, column.type, null_unrepresentable=nullable)
+                values = binary_column(
+                    self._nodes.table, root, *rest, null_unrepresentable=nullable
+                )
+            else:
+                strings = text_array(self._buf, loc, length)
+                values = typed(strings, column.type, null_unrepresentable=nullable)
         except Unrepresentable as bad:
             change = self._source(int(refs[bad.index]), int(loc[bad.index]))
             raise UnrepresentableValue(column.name, column.type, change) from None
         except WrongValue as wrong:
             change = self._source(int(refs[wrong.index]), int(loc[wrong.index]))
             raise UnreadableValue(kernel_error(wrong.code, change), change) from None
-        return values
+        return values if column.mask is None else column.mask.hashed(values)
 
     def _source(self, ref: int, loc: int) -> int:
         """Find the change of the row of ``ref`` with the byte at ``loc`` in its message."""

@@ -78,7 +78,8 @@ class RemoteTable:
     for each publication of the table; the text changes with every change of the publication, or of
     the table's membership. ``identity`` counts the columns of the replica identity index, published
     or not. ``key_under_full`` is the primary key that finds rows under REPLICA IDENTITY FULL.
-    ``file`` is the number of the file with the rows, 0 for a partitioned table.
+    ``file`` is the number of the file with the rows, 0 for a partitioned table. ``nulled`` lists
+    published columns that are NULL in the lake.
     """
 
     nspname: str
@@ -93,6 +94,7 @@ class RemoteTable:
     identity: int = 0
     key_under_full: frozenset[str] = frozenset()
     file: int = 0
+    nulled: tuple[RemoteColumn, ...] = ()
 
     @property
     def publishes_everything(self) -> bool:

@@ -22,11 +22,13 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_rules import check_guarded, guarded_columns
 from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
+from workers.changes.masked_columns import column_type
 from workers.changes.remembered_columns import from_text
+from workers.changes.rules_of_rows import check_same_rules
+from workers.lake.column_changes import AddColumn
 from workers.lake.destination import Destination
 from workers.lake.sources import owner_of
 from workers.lake.table import LakeIdent, LakeTable
-from workers.lake.typemap import lake_type
 from workers.publisher.remote_table import RemoteTable
 from workers.publisher.table_shape import TableShape
 
@@ -49,16 +51,18 @@ def prepare_columns(
     if lake is None or lake.owner != owner_of(sub, rel):
         return ColumnsOfCopy()
     before = from_text(lake.publisher_columns) if lake.publisher_columns else None
-    name, names = qualified_name(rel.nspname, rel.relname), list(options.excluded)
+    name, names = qualified_name(rel.nspname, rel.relname), list(options.guarded)
     check_guarded(name, names, options, before=before, shape=shape)
     if not rel.recopy and (options.adopt or not is_new(lake)):
+        if before is not None and lake.records:
+            check_same_rules(name, [each.name for each in remote.columns], before, options)
         return ColumnsOfCopy()
     gone: Collection[int] = shape.dropped if drops and shape is not None else ()
     if shape is not None and options.excluded:
-        gone = {*gone, *(each.attnum for each in guarded_columns(shape, options))}
+        left_out = guarded_columns(shape, options)
+        gone = {*gone, *(each.attnum for each in left_out if each.name in options.excluded)}
     if not rel.recopy and before is not None:
         gone = {number for each in before.columns for number in (each.attnum, -each.field_id)}
-    as_text = options.on_unrepresentable == "text"
     plan = plan_columns(
         [
             PublishedColumn(
@@ -66,7 +70,8 @@ def prepare_columns(
                 each.name,
                 each.atttypid,
                 each.atttypmod,
-                lake_type(each.type, as_text=as_text),
+                column_type(each.name, each.type, options),
+                each.name in options.hashed,
             )
             for each in remote.columns
         ],
@@ -76,9 +81,23 @@ def prepare_columns(
         options,
         dropped=gone,
     )
+    plan = _with_nulled(plan, remote, lake, options)
     if plan.now:
         dest.change_columns(ident, plan.now, lambda _columns: lake.publisher_columns)
     return plan
+
+
+def _with_nulled(
+    plan: ColumnsOfCopy, remote: RemoteTable, lake: LakeTable, options: TableOptions
+) -> ColumnsOfCopy:
+    """The plan, with the columns that the lake lacks and that stay NULL."""
+    names = {column.name for column in lake.columns} | set((plan.renamed or {}).values())
+    missing = [each for each in remote.nulled if options.lake_column(each.name) not in names]
+    added = (
+        AddColumn(options.lake_column(each.name), column_type(each.name, each.type, options))
+        for each in missing
+    )
+    return replace(plan, now=(*plan.now, *added))
 
 
 def is_new(lake: LakeTable) -> bool:

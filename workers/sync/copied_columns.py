@@ -32,7 +32,7 @@ from catalog.store_sqlite import CatalogStore
 from workers.changes.by_table import Run
 from workers.changes.captured_shape import CapturedShape
 from workers.changes.failed_transaction import failed_at
-from workers.changes.guarded_runs import check_run
+from workers.changes.guarded_runs import check_run, check_run_rules
 from workers.changes.relation_map import RelName
 from workers.changes.remembered_columns import remembered_in
 from workers.proto.messages import Relation
@@ -69,11 +69,14 @@ class CopiedColumns:
                 if run.relation is None or run.changes is None or run.relation is self._same:
                     continue
                 rel = rels[target]
-                check_run(rel, run, sub.table_options(rel.nspname, rel.relname))
+                options = sub.table_options(rel.nspname, rel.relname)
+                check_run(rel, run, options)
                 stored = self.store.columns(rel.srsubid, rel.srrelid)
                 known = remembered_in(self.writer.open(rel).lake, stored, rel.epoch or "")
-                if known is not None and not known.describes(run.relation):
+                if known is not None and not (known.is_forgotten or known.describes(run.relation)):
                     raise failed_at(run.relation, run.changes, 0, _outdated(rel))
+                if known is not None:
+                    check_run_rules(rel, run, known, options)
                 self._same = run.relation
 
     def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:

@@ -15,9 +15,10 @@ first, and readers of ``main`` see the old rows until copy and catch-up are comp
 A role that may not lock the table by LOCK TABLE takes the lock by a SELECT without rows, and the
 table is one range (``copy_ranges.lock``).
 
-A table of one range goes through the sync worker's connection. A larger table is copied by Spark
-tasks under the exported snapshot. If Spark repeats a task, the task imports the snapshot again. So
-the worker sends the COMMIT, and ends the snapshot, only after every task has succeeded.
+A table of one range goes through the sync worker's connection. So does a table with hashed columns:
+a key of a mask never travels. A larger table is copied by Spark tasks under the exported snapshot.
+If Spark repeats a task, the task imports the snapshot again. So the worker sends the COMMIT, and
+ends the snapshot, only after every task has succeeded.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_checks import check_keys
 from workers.changes.column_rules import checked_columns
 from workers.changes.columns_of_copy import ColumnsOfCopy
+from workers.changes.masked_columns import check_masked, masks_of
+from workers.changes.rules_of_rows import masks_text
 from workers.columnar.binary.forms import compile_forms
+from workers.columnar.masks import Mask
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import BINARY, CSV, Nodes, read_copy
 from workers.lake.destination import Destination
@@ -93,7 +97,7 @@ def copy_table(
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
-    by_ctid = lock(conn, remote, leaves)
+    by_ctid = lock(conn, remote, leaves) and not options.hashed
     nodes = _nodes(conn, sub, remote)
     source = source_of(sub, rel)
     # The lock lets a single source of a shared table create the table.
@@ -105,8 +109,7 @@ def copy_table(
         remembered = partial(columns_to_remember, *what, dest=dest)
         former = process.store.former_owners()
         lake = prepare_lake_table(sub, rel, remote, options, dest, former, remembered)
-    text = remembered(lake.columns)
-    remember_columns(text, lake, dest)
+    text = remember_columns(remembered(lake.columns), lake, dest) or masks_text(options, rel.epoch)
     base = lake.snapshot_id
     rel = _store_beginning(process, conn, rel, remote, shape, base, origin_startpos, text)
     # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
@@ -120,10 +123,10 @@ def copy_table(
         check_repeated_keys(dest, lake.ident, branch, options.keys, source)
     form = CSV if nodes is None else BINARY
     ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
-    columns = _copied_columns(remote, options, lake)
+    columns, masks = _copied_columns(remote, options, lake)
     empty = lake.records == 0 or rel.recopy or bool(source)
     key = () if empty else tuple(map(options.lake_column, remote.key))
-    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes)
+    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes, masks)
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
@@ -223,11 +226,22 @@ def _empty(
 
 def _copied_columns(
     remote: RemoteTable, options: TableOptions, lake: LakeTable
-) -> tuple[LakeColumn, ...]:
-    """The lake's columns in the order of the COPY."""
+) -> tuple[tuple[LakeColumn, ...], tuple[Mask | None, ...]]:
+    """The lake's columns in the order of the COPY, and the masks of the columns."""
     by_name = {column.name: column for column in lake.columns}
     names = options.lake_columns([column.name for column in remote.columns], lake.ident)
-    return tuple(by_name[name] for name in names.values())
+    columns = tuple(by_name[name] for name in names.values())
+    return columns, _masks(options, remote, columns, lake.ident)
+
+
+def _masks(
+    options: TableOptions, remote: RemoteTable, columns: Sequence[LakeColumn], ident: LakeIdent
+) -> tuple[Mask | None, ...]:
+    """The masks of the copied columns, in the order of the COPY."""
+    masks = masks_of(options)
+    types = {each.name: column.type for each, column in zip(remote.columns, columns, strict=True)}
+    check_masked(masks, types, ident)
+    return tuple(masks.get(each.name) for each in remote.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +258,7 @@ class _Copy:
     dest: Destination
     branch: str
     nodes: Nodes | None
+    masks: tuple[Mask | None, ...]
 
     @property
     def relation(self) -> str:
@@ -314,8 +329,20 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
     ):
         rows += batch.num_rows
         tell(done=0)
-        yield batch
+        yield _masked(batch, copy.masks)
     tell(done=1)
+
+
+def _masked(batch: pa.RecordBatch, masks: Sequence[Mask | None]) -> pa.RecordBatch:
+    """A batch with the hashes of hashed columns."""
+    if not any(masks):
+        return batch
+    arrays = [
+        array if mask is None else mask.hashed(array)
+        for array, mask in zip(batch.columns, masks, strict=True)
+    ]
+    hashed: pa.RecordBatch = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
+    return hashed
 
 
 def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) -> int:

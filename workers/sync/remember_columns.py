@@ -47,7 +47,8 @@ def columns_to_remember(
     return None if found is None else found.as_text()
 
 
-def remember_columns(text: str | None, lake: LakeTable, dest: Destination) -> None:
-    """Keep the columns of the copy in the lake table, unless the table has them."""
+def remember_columns(text: str | None, lake: LakeTable, dest: Destination) -> str | None:
+    """Keep the columns of the copy in the lake table, unless the table has them; the text again."""
     if text is not None and lake.publisher_columns != text:
         dest.change_columns(lake.ident, (), lambda _columns: text)
+    return text

@@ -15,11 +15,11 @@ from workers.changes.column_checks import (
     check_generated,
     check_names,
 )
+from workers.changes.masked_columns import column_type
 from workers.lake.destination import Destination
 from workers.lake.new_layout import check_layout, layout_of
 from workers.lake.sources import check_source_column, owner_of, source_of, with_source_column
 from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
-from workers.lake.typemap import lake_type
 from workers.publisher.remote_table import RemoteTable
 from workers.tables.position import stamp_at
 
@@ -33,10 +33,11 @@ def lake_columns(
     and the values stay exact.
     """
     names = options.lake_columns([column.name for column in remote.columns], ident)
-    as_text = options.on_unrepresentable == "text"
+    names |= {column.name: options.lake_column(column.name) for column in remote.nulled}
+    columns = sorted((*remote.columns, *remote.nulled), key=lambda column: column.attnum)
     return tuple(
-        LakeColumn(names[column.name], lake_type(column.type, as_text=as_text))
-        for column in remote.columns
+        LakeColumn(names[column.name], column_type(column.name, column.type, options))
+        for column in columns
     )
 
 
@@ -100,8 +101,9 @@ def prepare_lake_table(
                 "name with to:, or drop the lake table.",
             )
         lake = dest.adopt_table(ident, owner=owner, stamp=stamp, former_owners=former_owners)
-    as_text = options.on_unrepresentable == "text"
-    types = {names[each.name]: lake_type(each.type, as_text=as_text) for each in remote.columns}
+    types = {
+        names[each.name]: column_type(each.name, each.type, options) for each in remote.columns
+    }
     check_columns(needed, lake, options.generated, types)
     check_delimiters(((names[column.name], column.type) for column in remote.columns), lake)
     return lake

@@ -5,15 +5,16 @@ under its real name. A rule that a table has had since it was subscribed did nam
 publisher has renamed or dropped the column since, and the workers see to it that no value goes to
 the lake (``workers.changes.column_rules``). So such a rule is a WARNING, and ``pgsub up`` goes on.
 
-A table with excluded columns may be published under another name by now. No new table joins then.
+A table with columns to hide may be published under another name by now. No new table joins then.
 
-Excluded columns that change have the table copied again: the copy alone takes values out of the
-lake, or brings values of earlier rows. The new rules and the mark of the table are stored in one
-transaction, so no row is written under the new rules before.
+A column that is hidden in another way has the table copied again: the copy alone takes values out
+of the lake, or brings values of earlier rows. The new rules and the mark of the table are stored in
+one transaction, so no row is written under the new rules before.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError, UndefinedTable
@@ -50,14 +51,21 @@ def rule_findings(
             if rule not in columns:
                 error = unnamed_column(table.name, rule, columns)
                 yield warning(error.primary, hint=error.hint) if rule in known else error
+        for env in sorted({env for env in table.options.hashed.values() if env}):
+            if not os.environ.get(env):
+                yield warning(
+                    f'environment variable "{env}" is not set',
+                    detail=f'It has the key of a mask of table "{table.name}".',
+                    hint="The launcher needs it; this command does not.",
+                )
     relids = {rel.remote_relid for rel in rels}
     joins = any(each.name not in settled and each.whole.relid not in relids for each in mapped)
     published = {table.name for table in mapped}
     for name, options in tables.items():
-        if joins and options.excluded and name not in published:
+        if joins and options.guarded and name not in published:
             yield UndefinedTable(
                 f'table "{name}" of the configuration is not published',
-                detail="It has excluded columns, and may be one of the tables that join, under "
+                detail="It has columns to hide, and may be one of the tables that join, under "
                 "another name.",
                 hint="Correct the name, or take the entry out. Partitions are published under "
                 "the name of their root if the publication has publish_via_partition_root.",
@@ -71,7 +79,7 @@ def copy_again_under_rules(
     columns: Mapping[TableName, Sequence[str]] | None,
     context: CommandContext,
 ) -> tuple[list[SubscriptionRel], list[int]]:
-    """Have tables copied again whose excluded columns have changed, inside ``altering``.
+    """Have tables copied again that hide columns in another way now, inside ``altering``.
 
     ``columns`` has the published columns of published tables; None if they are not known. Returns
     the tables, and the oids of those with a running copy.
@@ -96,7 +104,7 @@ def notify_reruled(
         name = qualified_name(rel.nspname, rel.relname)
         context.notify(
             notice(
-                f'table "{name}" will be copied again: its excluded columns have changed',
+                f'table "{name}" will be copied again: its rules for columns have changed',
                 detail="Readers see the former columns until then; older snapshots of the lake "
                 "table keep the values until the snapshots expire.",
             )
@@ -106,11 +114,17 @@ def notify_reruled(
 def _have_changed(
     now: Subscription, wanted: Subscription, rel: SubscriptionRel, columns: Sequence[str] | None
 ) -> bool:
-    """Have the excluded columns of a table changed? ``columns`` are published; None: not known."""
-    before = now.table_options(rel.nspname, rel.relname).excluded
-    after = wanted.table_options(rel.nspname, rel.relname).excluded
-    changed = set(before) ^ set(after)
+    """Are columns of a table hidden in another way? ``columns`` are published; None: not known."""
+    before = _hidden(now.table_options(rel.nspname, rel.relname))
+    after = _hidden(wanted.table_options(rel.nspname, rel.relname))
+    changed = {name for name, _ in before ^ after}
     return bool(changed if columns is None else changed.intersection(columns))
+
+
+def _hidden(options: TableOptions) -> set[tuple[str, tuple[str, ...]]]:
+    """The columns that are hidden, and how."""
+    excluded = {(name, ("exclude",)) for name in options.excluded}
+    return excluded | {(name, (kind, env)) for name, kind, env in options.masks}
 
 
 def _check_copied_again(sub: Subscription, rel: SubscriptionRel) -> None:
@@ -120,7 +134,7 @@ def _check_copied_again(sub: Subscription, rel: SubscriptionRel) -> None:
         return
     name = qualified_name(rel.nspname, rel.relname)
     raise FeatureNotSupported(
-        f'excluded columns of table "{name}" of subscription "{sub.subname}" cannot be changed',
+        f'hidden columns of table "{name}" of subscription "{sub.subname}" cannot be changed',
         detail="The table would have to be copied again, and its lake table may have rows that "
         "do not come from the table.",
         hint="Drop the subscription and create it again, with another lake table.",

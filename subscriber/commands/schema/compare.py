@@ -55,6 +55,7 @@ class ColumnState(StrEnum):
     KEPT = "kept"
     UNPUBLISHED = "not published"
     EXCLUDED = "excluded"
+    MASKED = "masked"
     GENERATED = "generated"
     LAKE_ONLY = "lake only"
     NOT_COPIED = "not copied"
@@ -158,7 +159,7 @@ def judge(sides: Sides) -> Verdict:
 
 
 def _unguarded(sides: Sides, publisher: Publisher) -> GuardedColumn | None:
-    """Why a worker would take no row: an excluded column may have another name."""
+    """Why a worker would take no row: a column to hide may have another name."""
     names = [each.name for each in publisher.table.columns]
     before = sides.remembered
     try:
@@ -274,6 +275,9 @@ class _Comparison:
         if declared.name in self.sides.options.excluded and now is not None:
             said = "The configuration excludes the column."
             return ColumnPair(declared, lake, ColumnState.EXCLUDED, in_key, said)
+        if declared.name in self.sides.options.left_out and now is not None:
+            said = "The configuration masks the values: NULL."
+            return ColumnPair(declared, lake, ColumnState.MASKED, in_key, said)
         if declared.attnum in self._kept:
             return self._left(declared, lake)
         was = self._remembered(declared.attnum)
@@ -285,7 +289,11 @@ class _Comparison:
         if now is not None and was is not None:
             before, today = (was.name, was.typid, was.typmod), (now.name, now.atttypid)
             if before == (*today, now.atttypmod):
-                return ColumnPair(declared, lake, ColumnState.FOLLOWS, in_key)
+                kinds = {name: kind for name, kind, _ in self.sides.options.masks}
+                if declared.name not in kinds:
+                    return ColumnPair(declared, lake, ColumnState.FOLLOWS, in_key)
+                said = f"The configuration masks the values: {kinds[declared.name]}."
+                return ColumnPair(declared, lake, ColumnState.MASKED, in_key, said)
         by_name = lake is not None and lake.name == self.sides.options.lake_column(declared.name)
         if now is not None and by_name and not self._decides:
             return ColumnPair(declared, lake, ColumnState.BY_NAME, in_key)

@@ -122,7 +122,7 @@ def test_a_changed_rule_has_the_table_copied_again(
     rel = rel_of(world)
     assert (rel.srsubstate, rel.recopy, rel.epoch == "e") == (SubRelState.INIT, True, False)
     assert row(world).tables["public.a"].excluded == after
-    said = 'NOTICE: table "public.a" will be copied again: its excluded columns have changed'
+    said = 'NOTICE: table "public.a" will be copied again: its rules for columns have changed'
     assert said in world.said()
     bring_in_line(row(world), statement(tables=excluding(*after)), world.context)
     assert rel_of(world) == rel
@@ -139,7 +139,7 @@ def test_also_if_the_publisher_cannot_be_asked(world: Around) -> None:
 def test_rows_that_only_the_lake_has_are_not_copied_over(world: Around) -> None:
     create_subscription(statement(tables={"public.a": {"adopt": True}}), world.context)
     copied(world)
-    with pytest.raises(FeatureNotSupported, match="excluded columns of table"):
+    with pytest.raises(FeatureNotSupported, match="hidden columns of table"):
         bring_in_line(row(world), statement(tables=excluding("ssn", adopt=True)), world.context)
     assert row(world).tables["public.a"].excluded == ()
     assert rel_of(world).srsubstate is SubRelState.READY
