@@ -51,8 +51,8 @@ _CONNECT: Final = (
     ),
     (
         ("password authentication failed", "no password supplied"),
-        "Correct the user or the password: password_env or password= of the connection, or libpq's "
-        "password file.",
+        "Correct the user or the password: password_command, password_env, password= of the "
+        "connection, or libpq's password file.",
     ),
     (
         ("no pg_hba.conf entry",),
