@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 import tomllib
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,17 +16,13 @@ import pytest
 import yaml
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.docs.pages import DOCS, ROOT, blocks
-from tests.image.engine import base_image, docker, engine, inspect
+from tests.docs.pages import ROOT
+from tests.image.engine import docker, inspect
+from tests.image.page import HOST, IMAGE, PASSWORD, PATIENCE, example, run
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.image, pytest.mark.postgres, pytest.mark.timeout(2400)]
 
-PAGE: Final = DOCS / "install" / "image.md"
-IMAGE: Final = "pgsub"
-PASSWORD: Final = "planted7c2ePassword"
-HOST: Final = "planted4b1f.invalid"
-"""A host that pip trusts while the image is built, and that the image must not know."""
 MOST_BYTES: Final = 900_000_000
 """Two fifths of them are Spark's jars and LLVM; a growth is looked at before it lands."""
 MISSED: Final = "NoClassDefFoundError|ClassNotFoundException|UnsatisfiedLinkError|ImportError"
@@ -42,16 +37,19 @@ SELECT 'a' COLLATE UNICODE_CI = 'A' AS collated, initcap('ab') AS words, upper('
     xxhash64(name) IS NOT NULL AS hash, regexp_extract(name, '([a-z]+)', 1) AS word
 FROM (SELECT id, name FROM lake.public.items WHERE id = 1) GROUP BY name
 """
-PATIENCE: Final = 300.0
 
 
 @dataclass
 class Container:
-    """A container of the image with a volume of its own, and the publisher it replicates from."""
+    """A container of the image with a volume of its own, and the publisher it replicates from.
+
+    ``seconds`` is the time from its start to its first row, ``copied`` the rows that were there.
+    """
 
     name: str
     publisher: EmbeddedPublisher
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    copied: int = 0
 
     def pgsub(self, *words: str, status: int | None = 0) -> str:
         return docker("exec", self.name, "pgsub", *words, status=status)
@@ -82,14 +80,6 @@ class Container:
 
 
 @pytest.fixture(scope="module")
-def build() -> Iterator[list[str]]:
-    """An engine, and the words that a machine without a registry adds to ``docker build``."""
-    with engine():
-        given = {"BASE": base_image(), "PIP_TRUSTED_HOST": HOST}
-        yield ["--network", "host", *(f"--build-arg={k}={v}" for k, v in given.items())]
-
-
-@pytest.fixture(scope="module")
 def publisher() -> Iterator[EmbeddedPublisher]:
     with EmbeddedPublisher(18, password=PASSWORD) as made:
         made.execute(
@@ -102,21 +92,20 @@ def publisher() -> Iterator[EmbeddedPublisher]:
 
 @pytest.fixture(scope="module")
 def container(
-    build: list[str], publisher: EmbeddedPublisher, tmp_path_factory: pytest.TempPathFactory
+    image: str, publisher: EmbeddedPublisher, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Container]:
     """What the page's example leaves, with its names replaced by names of the test's own."""
-    name = f"pgsub-{uuid.uuid4().hex[:8]}"
+    name = f"{image}-{uuid.uuid4().hex[:8]}"
     folder = tmp_path_factory.mktemp("image")
     made = Container(name, publisher)
     write_file(folder, publisher)
-    [example] = blocks(PAGE, "sh")
-    built, _, started = example.partition("docker run")
-    started = re.sub(r"(--name |exec |--volume )pgsub\b", rf"\1{name}", f"docker run{started}")
+    _, started = example()
+    started = re.sub(r"(--name |exec |--volume )pgsub\b", rf"\1{name}", started)
     try:
-        run(built.replace("docker build", f"docker build {' '.join(build)}"), ROOT)
         began = time.monotonic()
         run(started.replace("docker run", "docker run --network host"), folder)
-        made.seconds["start to first row"] = time.monotonic() - began
+        made.seconds = time.monotonic() - began
+        made.copied = len(made.seen())
         yield made
     finally:
         docker("rm", "--force", name, status=None)
@@ -132,27 +121,17 @@ def write_file(folder: Path, publisher: EmbeddedPublisher) -> None:
     folder.chmod(0o755)
 
 
-def run(script: str, folder: Path) -> None:
-    """Run a part of the page."""
-    words = ["env", f"SALES_PASSWORD={PASSWORD}", "bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-
-
 def test_the_page_s_example_replicates_to_equality(
     container: Container, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(container.seen()) == 2000
+    assert container.copied == 2000
     container.publisher.execute(
         "UPDATE items SET name = upper(name) WHERE id % 3 = 0; DELETE FROM items WHERE id % 7 = 0"
     )
     assert container.equal()
     size = int(inspect(IMAGE)["Size"])
     with capsys.disabled():
-        print(
-            f"\nimage: {size / 1e6:.0f} MB;"
-            f" first row after {container.seconds['start to first row']:.1f} s"
-        )
+        print(f"\nimage: {size / 1e6:.0f} MB; first row after {container.seconds:.1f} s")
     assert size <= MOST_BYTES
 
 
@@ -267,8 +246,8 @@ def test_a_stopped_container_ends_by_itself_in_its_grace_period(container: Conta
     assert container.equal()
 
 
-def test_labels_user_and_ports_of_the_image(build: list[str], container: Container) -> None:
-    config: dict[str, Any] = inspect(IMAGE)["Config"]
+def test_labels_user_and_ports_of_the_image(image: str) -> None:
+    config: dict[str, Any] = inspect(image)["Config"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert config["Labels"]["org.opencontainers.image.version"] == project["version"]
     assert config["User"] == "10001:10001"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +12,8 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from tests.image.engine import base_image, docker, engine
-from tests.image.test_image import IMAGE, PATIENCE
+from tests.image.engine import docker
+from tests.image.page import PATIENCE
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(2400)]
@@ -32,16 +31,11 @@ CMD ["postgres", "-c", "wal_level=logical", "-c", "listen_addresses=*"]
 
 
 @pytest.fixture(scope="module")
-def images() -> Iterator[None]:
-    """An engine with both images; testcontainers' own image for cleaning up is in no reach."""
+def server_image(build: list[str]) -> str:
+    """PostgreSQL's; testcontainers' own image for cleaning up is in no reach."""
     testcontainers_config.ryuk_disabled = True
-    with engine():
-        base = f"BASE={base_image()}"
-        docker("build", "--network", "host", "--build-arg", base, "--tag", POSTGRES, "-",
-               stdin=DOCKERFILE)  # fmt: skip
-        if IMAGE not in docker("image", "ls", "--format", "{{.Repository}}").split():
-            pytest.skip("tests/image/test_image.py builds the image")
-        yield
+    docker("build", *build[:3], "--tag", POSTGRES, "-", stdin=DOCKERFILE)
+    return POSTGRES
 
 
 def sql(container: DockerContainer, statement: str) -> str:
@@ -51,21 +45,23 @@ def sql(container: DockerContainer, statement: str) -> str:
     return str(done.output.decode()) if done.exit_code == 0 else ""
 
 
-def test_two_containers_in_a_network_of_their_own(images: None, tmp_path: Path) -> None:
+def test_two_containers_in_a_network_of_their_own(
+    image: str, server_image: str, tmp_path: Path
+) -> None:
     file = tmp_path / "subscription.yaml"
     place = "host=publisher user=postgres dbname=postgres"
     sales = {"connection": place, "publication": "p"}
     file.write_text(yaml.safe_dump({"subscriptions": {"sales": sales}}))
     file.chmod(0o644)
     with Network() as network:
-        publisher = DockerContainer(POSTGRES).with_network(network)
+        publisher = DockerContainer(server_image).with_network(network)
         with publisher.with_network_aliases("publisher") as server:
             wait_until(lambda: sql(server, "SELECT 1"), what="PostgreSQL answers")
             sql(server, "CREATE TABLE items (id int PRIMARY KEY, name text)")
             sql(server, "INSERT INTO items SELECT g, 'n' || g FROM generate_series(1, 500) g")
             sql(server, "CREATE PUBLICATION p FOR TABLE items")
             subscriber = (
-                DockerContainer(IMAGE)
+                DockerContainer(image)
                 .with_network(network)
                 .with_volume_mapping(str(file), "/etc/pgsub/subscription.yaml", "ro")
             )
