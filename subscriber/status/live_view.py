@@ -104,12 +104,10 @@ def _rows(reading: Reading, count: int, console: Console) -> list[RenderableType
 def _subscription(line: SubscriptionLine) -> Text:
     if not line.is_enabled:
         return Text(f"{printable(line.name)}  disabled", "dim")
-    words = [f"{line.rate:,.0f} rows/s applied"]
-    if line.lag_bytes is not None:
-        words.append(f"lag {pretty_size(line.lag_bytes)}")
-    if line.lag_seconds is not None:
-        words.append(f"{line.lag_seconds:,.1f} s")
-    return Text(f"{printable(line.name)}  {', '.join(words)}")
+    lag = [] if line.lag_bytes is None else [pretty_size(line.lag_bytes)]
+    lag += [] if line.lag_seconds is None else [f"{line.lag_seconds:,.1f} s"]
+    behind = f", lag {', '.join(lag)}" if lag else ""
+    return Text(f"{printable(line.name)}  {line.rate:,.0f} rows/s applied{behind}")
 
 
 def _is_wide_enough(table: Table, console: Console) -> bool:

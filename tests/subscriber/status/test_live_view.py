@@ -48,9 +48,11 @@ def test_a_copy_a_stream_and_an_error_with_its_remedy() -> None:
 
 def test_several_subscriptions_have_a_column_and_a_disabled_one_is_said() -> None:
     off = SubscriptionLine("off", False, 0.0, None, None)
+    starting = SubscriptionLine("starting", True, 0.0, None, 10.74)
     tables = (TableLine("shop", "a", "r"), TableLine("off", "b", "i"))
-    shown = drawn(Reading("running", (SHOP, off), tables))
+    shown = drawn(Reading("running", (SHOP, off, starting), tables))
     assert "off  disabled" in shown
+    assert "starting  0 rows/s applied, lag 10.7 s" in shown
     assert "subscription" in shown
 
 
