@@ -155,6 +155,13 @@ class Settings(BaseModel):
     max_sync_workers_per_subscription: int = Field(
         2, ge=0, le=262143, description="tables of one subscription synchronised at a time"
     )
+    max_parallel_apply_workers_per_subscription: int = Field(
+        2,
+        ge=0,
+        le=1024,
+        description="large transactions of one subscription whose rows are written while they run, "
+        "with streaming = parallel; each takes a thread of the apply worker",
+    )
     wal_retrieve_retry_interval: PositiveMilliseconds = Field(
         5.0, description="how long a failed worker or table waits before it is tried again"
     )

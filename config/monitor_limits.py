@@ -1,11 +1,15 @@
 """The limits of logs, terminals, metrics, health checks, comparisons and password commands.
 
+Also those of files before a commit.
+
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+_MB: Final = 2**20
 
 # -- logs ------------------------------------------------------------------------------------------
 
@@ -108,3 +112,18 @@ LOOKED_FOR_TABLES: Final = 10
 """Other tables that are looked for when a lake table is missing: a wrong catalog has none."""
 COPY_GIGABYTE_SECONDS: Final = 50.0
 """Time to copy a gigabyte of a publisher's table, for an estimate: a cautious one."""
+
+# -- files before a commit (streaming = parallel) --------------------------------------------------
+
+PARALLEL_LOOK_BYTES: Final = 8 * _MB
+"""Received bytes of a transaction in progress after which the worker looks at the transaction."""
+PARALLEL_LEAST_BYTES: Final = 24 * _MB
+"""The least records of a slice that becomes data files: some 200,000 rows. Less is written at the
+commit, in a second."""
+PARALLEL_MOST_BYTES: Final = 64 * _MB
+"""The most records of such a slice: they are in memory until its files are written."""
+PARALLEL_MEMORY_BYTES: Final = 160 * _MB
+"""The memory of such a slice, changes included (``SLICE_CHANGE_BYTES``)."""
+PARALLEL_FILE_SECONDS: Final = 12 * 3600.0
+"""Files written so long before the commit are not used: orphan removal takes files without a
+snapshot once they are a day old."""

@@ -85,7 +85,8 @@ class WithOptions(BaseModel):
         WithJsonSchema({"enum": ["on", "off", "parallel", True, False]}),
     ] = Field(
         Stream.PARALLEL,
-        description="on: large transactions arrive while they run; parallel works as on",
+        description="on: large transactions arrive while they run; parallel: new rows are also "
+        "written meanwhile",
     )
     two_phase: Boolean = Field(
         False, description="prepared transactions are sent at PREPARE (15 or later)"

@@ -70,11 +70,18 @@ def _pg_subscription_rel(store: CatalogStore, workers: Workers) -> list[Row]:
 
 
 def _pg_stat_subscription(store: CatalogStore, workers: Workers) -> list[Row]:
-    """A row per worker, the apply worker first; without workers, a row of NULLs."""
+    """A row per worker, the apply worker first; without workers, a row of NULLs.
+
+    A parallel apply worker has a row behind the row of its leader.
+    """
     rows = []
     for sub in store.subscriptions():
         of_subscription = sorted((w for w in workers if w.subid == sub.oid), key=lambda w: w.relid)
-        rows += [_stat_row(sub, worker) for worker in of_subscription] or [_stat_row(sub, None)]
+        for worker in of_subscription:
+            rows.append(_stat_row(sub, worker))
+            rows += [_parallel_row(sub, worker, each["pid"]) for each in worker.parallel]
+        if not of_subscription:
+            rows.append(_stat_row(sub, None))
     return rows
 
 
@@ -93,6 +100,15 @@ def _stat_row(sub: Subscription, worker: LogicalRepWorker | None) -> Row:
             "latest_end_time": moment(worker.reply_time),
         }
     return row
+
+
+def _parallel_row(sub: Subscription, leader: LogicalRepWorker, pid: int) -> Row:
+    """A thread that writes a transaction in progress.
+
+    The leader alone receives, as in PostgreSQL, so positions and times are NULL.
+    """
+    shown = {"worker_type": "parallel apply", "pid": pid, "leader_pid": leader.pid}
+    return _stat_row(sub, None) | shown
 
 
 _WORKER_TYPES: Final = {

@@ -18,6 +18,8 @@ from tests.workers.transactions import batch, put, relation, row
 from workers.apply.catalog_watch import CatalogWatch
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.name_watch import NameWatch
+from workers.apply.parallel.apply_threads import ParallelApply
+from workers.apply.parallel.file_notes import FileNotes
 from workers.apply.text_watch import TextWatch
 from workers.apply.two_phase import TwoPhase
 from workers.lake.memory.destination import MemoryDestination
@@ -113,8 +115,25 @@ class Loop:
             sub = self.world.sub
             xacts = PreparedXacts(self.process.data_dir, sub.subuuid, sub.oid)
             two_phase = TwoPhase(worker, xacts, lambda: BinaryForms(lambda _: {}))
+            notes = FileNotes(self.process.data_dir, sub.oid)
+            parallel = ParallelApply(
+                worker,
+                self.stream.spool,
+                worker.writer.dest,
+                notes,
+                most=lambda: 0,
+                report=lambda **_: None,
+                wake=self.process.link.latch.set,
+            )
             LogicalRepApplyLoop(
-                self.process, worker, self.stream, self.watch, self.orphans, catalog, two_phase
+                self.process,
+                worker,
+                self.stream,
+                self.watch,
+                self.orphans,
+                catalog,
+                two_phase,
+                parallel,
             )
             return
         applier = self.world.worker()

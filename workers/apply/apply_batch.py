@@ -45,6 +45,7 @@ the transaction::
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -71,6 +72,7 @@ from workers.apply.follow_schema import ColumnsKeeper
 from workers.apply.gate import should_apply_changes_for_rel
 from workers.apply.known_fault import KnownFault
 from workers.apply.other_table import check_not_other
+from workers.apply.parallel.ready_files import ReadyFiles, no_files
 from workers.apply.skip import Skip, look_for_skip
 from workers.apply.suspend import blame_tables, may_suspend, suspend_tables
 from workers.apply.table_checks import (
@@ -92,8 +94,7 @@ from workers.changes.failed_transaction import FailedChange, FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.columnar.column_reader import UnreadableValue
 from workers.columnar.frame_slices import fits_one_slice
-from workers.lake.sources import source_of
-from workers.lake.table import LakeIdent
+from workers.lake.sources import shared_tables
 from workers.process.work_done import DONE, total
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, UnknownForm
 from workers.stream.batch import Batch
@@ -119,6 +120,7 @@ class Applier:
     - ``known_fault`` is what ended the apply worker before; ``schema`` follows changed columns,
       ``renames`` changed names.
     - ``work_of_part`` are the changes of the part in hand, counted by ``work_of``.
+    - ``ready_files`` are the data files of a transaction that were written while it ran.
     - ``_attempts`` counts how often in succession another writer prevented a part (40001).
     """
 
@@ -139,6 +141,7 @@ class Applier:
     schema: ColumnsKeeper | None = None
     renames: RenameWatch | None = None
     work_of_part: dict[str, object] = field(default_factory=dict)
+    ready_files: Callable[[Batch], ReadyFiles] = no_files
     _attempts: int = 0
 
     @property
@@ -312,17 +315,14 @@ class Applier:
         if skip is not None and skip.txn is not None:
             dropped = self._checked(self._skip(part, skip.lsn))
             return self._write_at_once(dropped, part)
-        if self._is_one_slice(part):
+        files = self.ready_files(part)
+        if self._is_one_slice(part) and not files:
             whole = self._checked(self._runs(frame_batch(part, self.relmap), part))
             return self._write_at_once(whole, part)
-        framed = frame_in_slices(part, self.relmap, self.work_mem)
-        slices = (self._checked(self._runs(each, part)) for each in framed)
-        shared = {
-            LakeIdent(rel.lake_schema, rel.lake_table)
-            for rel in self.rels.values()
-            if source_of(self.sub, rel) and not self.holds_back_until_synced
-        }
-        return self.writer.write_slices(slices, part.last_end, shared)
+        framed = frame_in_slices(part, self.relmap, self.work_mem, files.stops)
+        slices = ((each.end, self._checked(self._runs(each, part))) for each in framed)
+        shared = () if self.holds_back_until_synced else shared_tables(self.sub, self.rels.values())
+        return self.writer.write_slices(files.put_in(slices), part.last_end, shared)
 
     def _write_at_once(self, whole: Slice, part: Batch) -> list[Written]:
         if not whole.work:

@@ -23,6 +23,7 @@ from workers.apply.handover import (
     SyncWorkerState,
     process_syncing_tables_for_apply,
 )
+from workers.apply.parallel.apply_threads import ParallelApply
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.apply.standstill import StandstillWatch
 from workers.apply.two_phase import TwoPhase
@@ -30,6 +31,7 @@ from workers.process import failpoints
 from workers.process.retry import retries_steadily, retry_delay
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.standby_watch import StandbyWatch
+from workers.stream.batch import Batch
 from workers.stream.start import Stream
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 
@@ -95,6 +97,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
     orphans: OrphanRemoval,
     catalog: CatalogWatch,
     two_phase: TwoPhase,
+    parallel: ParallelApply,
 ) -> None:
     """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
@@ -136,6 +139,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
             continue
         two_phase.restart_when_ready()
         catalog.turn(applier)
+        parallel.turn()
         settings = process.settings
         batch = stream.spool.take(settings.batch_max_bytes, settings.batch_max_rows)
         if batch is None:
@@ -150,13 +154,20 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.default_on_error = settings.default_on_error
         process.link.report(applying_commit_time=batch.first_commit_time)
         two_phase.apply_batch(batch, settings.batch_max_bytes)
+        parallel.end_batch()
         process.link.report(applying_commit_time=0)
         applier.writer.when_stored(partial(_note_durable, process, stream, batch.last_end))
         applier.writer.maintain_changed_tables(applier.rels.values())
         applier.writer.maintain_idle_table(applier.rels.values())
-        delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
-        if delay and not any(rel.awaits_sync for rel in applier.rels.values()):
-            wait_for_more(latch, delay, partial(_is_enough, process, stream))
+        _wait_for_more(process, applier, stream, batch)
+
+
+def _wait_for_more(process: WorkerProcess, applier: Applier, stream: Stream, batch: Batch) -> None:
+    """Let the next batch collect, behind a batch of many transactions."""
+    settings = process.settings
+    delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
+    if delay and not any(rel.awaits_sync for rel in applier.rels.values()):
+        wait_for_more(process.link.latch, delay, partial(_is_enough, process, stream))
 
 
 def _note_durable(process: WorkerProcess, stream: Stream, end_lsn: LSN) -> None:

@@ -39,16 +39,20 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError, error_context
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
+from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
 from config.limits import SLOT_POLL_SECONDS
 from workers.apply.apply_batch import Applier
 from workers.apply.known_fault import KnownFault
 from workers.apply.loop import LogicalRepApplyLoop
+from workers.apply.parallel.apply_threads import ParallelApply
+from workers.apply.parallel.file_notes import FileNotes
 from workers.apply.progress import remember_flush, report_feedback, stored_origin
 from workers.apply.publisher_link import (
     catalog_watch,
@@ -74,7 +78,7 @@ from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.same_server import start_position
 from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.prepared_xacts import PreparedXacts
-from workers.stream.start import start_stream, starting_on_slot
+from workers.stream.start import Stream, start_stream, starting_on_slot
 from workers.tables.leaked_branches import drop_leaked_branches
 from workers.tables.maintenance.expired_files import FileRemoval
 from workers.tables.maintenance.orphan_files import OrphanRemoval
@@ -104,6 +108,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     writer = _writer(process, dest, sub, beside, files)
     writer.settle_in_flight()
     drop_leaked_branches(store, lambda idents: list(map(dest.table, idents)), lambda: dest)
+    FileNotes(process.data_dir, sub.oid).sweep(dest, store)
     origin = stored_origin(store, sub)
     try:
         needed = _connected(process, sub, slot, origin, writer, orphans)
@@ -212,8 +217,13 @@ def _stream(
         process.applying = True
         forms = partial(any_forms, conn, sub, process.interrupted)
         two_phase = TwoPhase(applier, xacts, forms, server_version=conn.server_version)
-        with catalog_watch(process, sub, conn, told=bool(key)) as catalog:
-            LogicalRepApplyLoop(process, applier, stream, watch, orphans, catalog, two_phase)
+        with (
+            catalog_watch(process, sub, conn, told=bool(key)) as catalog,
+            closing(_parallel(process, sub, applier, stream)) as parallel,
+        ):
+            LogicalRepApplyLoop(
+                process, applier, stream, watch, orphans, catalog, two_phase, parallel
+            )
     except ReplicationError as error:
         if error is stream.receiver.error and _may_be_binary_format_error(error, binary):
             raise RestartAsText(error.primary) from error
@@ -221,6 +231,26 @@ def _stream(
     finally:
         writer.end_storing()  # the last feedback confirms what is published
         stream.end()
+
+
+def _parallel(
+    process: WorkerProcess, sub: Subscription, applier: Applier, stream: Stream
+) -> ParallelApply:
+    """The threads that write transactions in progress; none if the subscription asks for none."""
+
+    def most() -> int:
+        asked = sub.substream is Streaming.PARALLEL
+        return process.settings.max_parallel_apply_workers_per_subscription if asked else 0
+
+    return ParallelApply(
+        applier,
+        stream.spool,
+        applier.writer.dest,
+        FileNotes(process.data_dir, sub.oid),
+        most=most,
+        report=process.link.report,
+        wake=process.link.latch.set,
+    )
 
 
 def _may_be_binary_format_error(error: ReplicationError, binary: BinaryForms | None) -> bool:

@@ -19,7 +19,7 @@ Trace: one batch holds ``R I I | R' U | T I`` of one table. The runs are ``I I``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Final
@@ -39,8 +39,10 @@ from workers.proto.decode import message
 from workers.proto.message_rows import DDL_PREFIX
 from workers.proto.messages import LogicalMessage, Relation, Truncate
 from workers.publisher.replica_identity import Coverage
-from workers.stream.batch import Batch
+from workers.stream.batch import Batch, Bytes
 
+_INSIDE: Final = np.array([1, 0, 0, 0, 0, 0, 0], np.int64)
+"""The entry of a transaction without positions (``OpenTransaction``)."""
 _OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
 
 Bools = NDArray[np.bool_]
@@ -144,6 +146,16 @@ class FramedBatch:
             found.setdefault(self._target(name_of(piece.relation), relid), set()).add(relid)
         return dict(sorted(found.items()))
 
+    @property
+    def end(self) -> int:
+        """The offset in the batch's bytes at which the next slice begins."""
+        return self._frame.end
+
+    def runs_of_all(self, target: RelName) -> list[Run]:
+        """The runs of a target that takes all transactions."""
+        taken = np.ones(len(self._frame.txns), np.bool_)
+        return self.runs({target: taken}).get(target, [])
+
     def runs(self, takes: Takes) -> dict[RelName, list[Run]]:
         """Return the runs by target; a target without any remaining change is absent."""
         found: dict[RelName, list[Run]] = {}
@@ -181,16 +193,28 @@ def frame_batch(batch: Batch, relmap: LogicalRepRelMap) -> FramedBatch:
 
 
 def frame_in_slices(
-    batch: Batch, relmap: LogicalRepRelMap, most_bytes: int
+    batch: Batch, relmap: LogicalRepRelMap, most_bytes: int, stops: Sequence[int] = ()
 ) -> Iterator[FramedBatch]:
     """``frame_batch`` slice by slice, for a batch of a single large transaction.
 
-    A slice takes at most ``most_bytes`` of memory. ``relmap`` is at the end of the slice.
+    A slice takes at most ``most_bytes`` of memory. ``relmap`` is at the end of the slice. A slice
+    ends at each of ``stops``.
     """
     give_back = _give_back(batch)
-    for framed in frame_slices(batch.buf, batch.start, batch.end, most_bytes, give_back):
+    start, end = batch.start, batch.end
+    for framed in frame_slices(batch.buf, start, end, most_bytes, give_back, stops=stops):
         yield _cut(batch, framed, relmap)
         del framed
+
+
+def frame_inside(buf: Bytes, relmap: LogicalRepRelMap, most_bytes: int) -> FramedBatch:
+    """Frame the first slice of records from the inside of a transaction that has not ended.
+
+    The last record may be received in part, and is left out. ``relmap`` is at the end of the slice.
+    """
+    framed = next(frame_slices(buf, 0, len(buf), most_bytes, None, _INSIDE))
+    commits = np.array([[framed.end, _INSIDE[0], _INSIDE[0], 0, len(framed)]], np.int64)
+    return _cut(Batch(buf, 0, framed.end, commits), framed, relmap)
 
 
 def _give_back(batch: Batch) -> Callable[[int, int], None] | None:

@@ -62,13 +62,14 @@ def build_segments(
     look_up_keys: bool,
     source: str = "",
     constants: Constants = (),
+    file_id: str = "",
 ) -> TableWork:
     """Fold and stage the runs of a table, in order; after an error no rows are left staged.
 
     With ``look_up_keys``, a new key may be in the table already. If the lake table is shared,
-    ``source`` names the publisher table of the rows. ``constants``: see ``TableWork``.
+    ``source`` names the publisher table of the rows. ``constants``, ``file_id``: see ``TableWork``.
     """
-    work = TableWork(table, options, dest, source, constants)
+    work = TableWork(table, options, dest, source, constants, file_id)
     try:
         truncate = False
         for run in runs:

@@ -11,6 +11,7 @@ keeps the counts, which are needed when the transaction is published.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -23,7 +24,7 @@ from workers.columnar.fold.whole_rows import Full
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
 from workers.lake.segment import Constants, RowsOf, Segment
-from workers.lake.staged_rows import Staged
+from workers.lake.staged_rows import Staged, joined_files
 from workers.lake.table import LakeIdent, LakeTable
 
 
@@ -31,7 +32,8 @@ class TableWork:
     """The segments of a table, in order, and the staged rows of the segments.
 
     If the lake table is shared, ``source`` names the publisher table of the rows. ``constants`` are
-    values of lake columns in new rows of runs that lack such a column.
+    values of lake columns in new rows of runs that lack such a column. ``file_id`` becomes part of
+    the names of data files that are written before their commit is known.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class TableWork:
         dest: Destination,
         source: str = "",
         constants: Constants = (),
+        file_id: str = "",
     ) -> None:
         self.segments: list[Segment] = []
         self.table = table
@@ -48,6 +51,7 @@ class TableWork:
         self.source = source
         self._constants = constants
         self._dest = dest
+        self._file_id = file_id
         self._staged: list[Staged] = []
         self._folded: list[Keyed | Full | Probed] = []
         self._missed = 0, 0  # updates and deletes of earlier slices that found no row
@@ -136,7 +140,34 @@ class TableWork:
         """Return that new rows are whole rows of the table; None if the lake computes a part."""
         if self.options.defaults or self.options.generated or self.constants(run):
             return None
-        return RowsOf(self.table.ident, run.columns, self.source)
+        return RowsOf(self.table.ident, run.columns, self.source, self._file_id)
+
+    @property
+    def files(self) -> int:
+        """The number of data files, if the work is nothing but new rows in data files; else 0."""
+        if any(segment.truncate or segment.key_lookup for segment in self.segments):
+            return 0
+        found = [segment.append for segment in self.segments]
+        own = [staged.own for staged in found if staged is not None and staged.own is not None]
+        only = len(own) == len(self.segments) == len(self._staged)
+        return sum(len(each.files) for each in own) if only else 0
+
+    def absorb(self, later: TableWork) -> None:
+        """Take over the data files of a later slice of the transaction, in one commit if possible.
+
+        Both works are nothing but ``files``.
+        """
+        for segment in later.segments:
+            last, staged = self.segments[-1], segment.append
+            together = None if staged is None else joined_files(last.append, staged)
+            if together is not None and replace(segment, append=last.append) == last:
+                self.segments[-1] = replace(last, append=together)
+                self._staged[-1] = together
+            elif staged is not None:
+                self.segments.append(segment)
+                self._staged.append(staged)
+        self._folded += later._folded
+        later.segments, later._staged, later._folded = [], [], []
 
     def stage_if_any(
         self,

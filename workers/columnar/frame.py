@@ -92,7 +92,7 @@ class Frame:
     are offsets into ``buf`` of a tuple's 16-bit column count, 0 without a tuple (a record's header
     precedes every tuple). ``unsent`` counts the unchanged large values that the publisher left out.
     Zeros are never written, and so take no memory. ``opened`` is the transaction that goes on in
-    the next slice.
+    the next slice, which begins at ``end``.
     """
 
     buf: Bytes
@@ -106,6 +106,7 @@ class Frame:
     control: list[Control]
     txns: Transactions
     opened: OpenTransaction | None = None
+    end: int = 0
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -188,6 +189,7 @@ def frame_part(
         control=[Control(*row) for row in control.tolist()],
         txns=_transactions(txns),
         opened=txns[:, -2].copy() if filled[3] else None,
+        end=end,
     )
 
 

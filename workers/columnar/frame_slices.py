@@ -10,7 +10,8 @@ Trace, with a limit of two changes: ``B R I I U D C`` gives the slices ``B R I I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,17 +31,22 @@ def frame_slices(
     most_bytes: int,
     give_back: Callable[[int, int], None] | None = None,
     inside: OpenTransaction | None = None,
+    stops: Sequence[int] = (),
 ) -> Iterator[Frame]:
     """Frame the records in ``buf[start:end]`` slice by slice, with the errors of ``frame``.
 
-    ``inside`` is for records between the first and the last of a transaction.
+    ``inside`` is for records between the first and the last of a transaction. At each of ``stops``,
+    in order, a slice ends.
 
     A slice takes at most ``most_bytes`` of memory, but has one record at least. Its records count,
     and ``SLICE_CHANGE_BYTES`` for every change.
     """
-    opened, view = inside, readonly(buf)
+    opened, view, coming = inside, readonly(buf), deque(stops)
     while start < end:
-        stop = int(_slice_end(view, start, end, most_bytes, SLICE_CHANGES, SLICE_CHANGE_BYTES))
+        while coming and coming[0] <= start:
+            coming.popleft()
+        until = min(coming[0], end) if coming else end
+        stop = int(_slice_end(view, start, until, most_bytes, SLICE_CHANGES, SLICE_CHANGE_BYTES))
         is_last = inside is None and stop == end
         framed = frame_part(buf, start, stop, give_back, opened, is_last=is_last)
         opened, start = framed.opened, stop
@@ -57,12 +63,15 @@ def fits_one_slice(record_bytes: int, changes: int, most_bytes: int) -> bool:
 def _slice_end(
     buf: Any, start: int, end: int, most_bytes: int, most_changes: int, change_bytes: int
 ) -> Any:
-    """The end of the slice that begins at ``start``; a broken record is left to ``frame_part``."""
+    """The end of the slice that begins at ``start``.
+
+    A broken record, or the part of a record, is a slice by itself and left to ``frame_part``.
+    """
     pos, size, changes = start, 0, 0
     while pos < end:
         after = record_end(buf, pos, end)
         if after < 0:
-            return end
+            return pos if pos > start else end
         size += after - pos
         if buf[pos + 4] in _CHANGES:
             changes += 1

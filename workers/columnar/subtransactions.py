@@ -41,6 +41,12 @@ class Subtransactions:
         """Bytes of the rows."""
         return int(self._rows.nbytes)
 
+    @property
+    def last_start(self) -> int | None:
+        """The offset at which the changes of the last known subtransaction begin."""
+        count = len(self)
+        return int(self._rows[count - 1, 1]) if count else None
+
     def add(self, rows: Rows, distance: int, changes: int) -> None:
         """Take up subtransactions that are not known yet.
 

@@ -138,6 +138,12 @@ class Destination(Protocol):
     def discard(self, staged: Staged) -> None:
         """Remove staged files; a missing file is no error."""
 
+    def discard_files(self, ident: LakeIdent, file_id: str) -> None:
+        """Remove the data files with ``file_id`` in the name, and without a snapshot.
+
+        A dead worker left the files before the commit of a transaction.
+        """
+
     def write_sources(
         self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
     ) -> list[Effect]:

@@ -19,6 +19,12 @@ def source_of(sub: Subscription, rel: SubscriptionRel) -> str:
     return f"{sub.subuuid}:{qualified_name(rel.nspname, rel.relname)}"
 
 
+def shared_tables(sub: Subscription, rels: Iterable[SubscriptionRel]) -> set[LakeIdent]:
+    """The shared lake tables of a subscription's tables."""
+    shared = (rel for rel in rels if source_of(sub, rel))
+    return {LakeIdent(rel.lake_schema, rel.lake_table) for rel in shared}
+
+
 def owner_of(sub: Subscription, rel: SubscriptionRel) -> str:
     """The owner of the lake table of a subscription's table."""
     return SHARED if source_of(sub, rel) else sub.subuuid

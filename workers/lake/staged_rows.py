@@ -107,3 +107,14 @@ class Staged:
     table: pa.Table | None = None
     paths: tuple[str, ...] = ()
     own: OwnFiles | None = None
+
+
+def joined_files(first: Staged | None, second: Staged) -> Staged | None:
+    """The data files of both as one; None if either has others, or another layout."""
+    if first is None or first.own is None or second.own is None:
+        return None
+    one, other = first.own, second.own
+    if one.layout_id != other.layout_id or one.committed or other.committed:
+        return None
+    own = OwnFiles(one.files + other.files, one.layout_id, one.remove)
+    return Staged(first.rows + second.rows, own=own)

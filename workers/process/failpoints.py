@@ -75,6 +75,13 @@ subtransaction, is rolled back; the whole transaction waits for the lake. Apart 
 large transactions are sent while they run.
 """
 
+PARALLEL: Final = ("apply.files_begun", "apply.files_written")
+"""Around the data files of a transaction in progress, in a thread, before the commit.
+
+The note of the files is on the disk before the first place. Apart from ``APPLY``: only large
+transactions are sent while they run.
+"""
+
 BACKGROUND: Final = ("apply.background_begun", "apply.background_synced")
 """Around the synchronisation of published batches in a thread (``synchronous_commit = off``).
 

@@ -50,7 +50,8 @@ class LogicalRepWorker:
     before the stream); ``paused_since`` is the time at which the spool became full. ``progress``
     belongs to a copy (None without a copy). ``work`` are the sums of ``work_done``.
     ``applying_commit_time`` is the publisher's commit time of the oldest transaction in the batch
-    that is being applied, 0 without a batch.
+    that is being applied, 0 without a batch. ``parallel`` are the threads that write transactions
+    in progress: ``pid`` and ``xid``.
     """
 
     slot: int
@@ -76,6 +77,7 @@ class LogicalRepWorker:
     progress: Mapping[str, Any] | None = None
     work: Mapping[str, Any] | None = None
     applying_commit_time: int = 0
+    parallel: Sequence[Mapping[str, int]] = ()
 
     @property
     def tenant(self) -> Tenant:
@@ -107,6 +109,7 @@ class LogicalRepWorker:
         known = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in row.items() if name in known}
         values["type"] = WorkerType(values["type"])
+        values["parallel"] = tuple(values.get("parallel", ()))
         return cls(**read_lsns(values))
 
 
@@ -129,6 +132,7 @@ REPORTED: Final = frozenset(
         "progress",
         "work",
         "applying_commit_time",
+        "parallel",
     }
 )
 """The fields that a worker may report (``LauncherLink.report``)."""

@@ -20,11 +20,30 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
+class Received:
+    """What was received of a transaction, in bytes of records behind the record of Begin.
+
+    ``number`` names the transaction: no other transaction of the stream has the number. ``calm``
+    are the bytes before the changes of the last subtransaction, which is rolled back most likely.
+    ``cut`` is the least size since the last look, None without a roll-back since. The transaction
+    may be complete, and wait in the queue (``is_complete``).
+    """
+
+    number: int
+    xid: int
+    size: int
+    calm: int
+    cut: int | None = None
+    is_complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Whole transactions, contiguous in ``buf[start:end]``; ``commits`` has a row for each Commit.
 
     A row holds: offset of the record's end, final_lsn, end_lsn, commit time (µs since 2000), number
-    of changes. ``mapping`` maps the file of a batch on disk.
+    of changes. ``mapping`` maps the file of a batch on disk. ``streamed`` is set if the batch is a
+    single transaction that was received while it ran.
     """
 
     buf: Bytes
@@ -32,6 +51,7 @@ class Batch:
     end: int
     commits: Ints
     mapping: mmap.mmap | None = None
+    streamed: Received | None = None
 
     @property
     def ntxns(self) -> int:
@@ -73,7 +93,8 @@ class Batch:
         """A batch of the transactions ``first`` to ``last`` (exclusive)."""
         start = self.start if first == 0 else int(self.commits[first - 1, 0])
         end = int(self.commits[last - 1, 0])
-        return Batch(self.buf, start, end, self.commits[first:last], self.mapping)
+        commits = self.commits[first:last]
+        return Batch(self.buf, start, end, commits, self.mapping, self.streamed)
 
     def give_pages_back(self, start: int, end: int) -> None:
         """Give pages of the mapping back; a page returns from the page cache at the next access."""

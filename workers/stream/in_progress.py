@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -47,7 +47,7 @@ from workers.proto.messages import (
     StreamCommit,
     StreamPrepare,
 )
-from workers.stream.batch import Bytes, Ints
+from workers.stream.batch import Bytes, Ints, Received
 from workers.stream.segment import Segment, disk_error
 
 _ROOM: Final = 240  # for the record of Begin, or of Begin Prepare with the longest gid
@@ -79,8 +79,11 @@ class Announced:
 class TransactionInProgress:
     """What was received of a transaction, without what was rolled back."""
 
-    def __init__(self, xid: int) -> None:
+    def __init__(self, xid: int, number: int = 0) -> None:
         self.xid = xid
+        self.number = number
+        self.unseen = 0  # bytes received since ``look``
+        self._cut: int | None = None
         self.segment = Segment()
         self.segment.used = _ROOM
         self._changes = 0
@@ -101,7 +104,9 @@ class TransactionInProgress:
             self._announce(distance + offset, Announced.at(buf, offset, arrival))
         self._subs.add(result.subs, distance, self._changes)
         self._changes += result.streamed
+        used = segment.used
         segment.take_in(result.position)
+        self.unseen += segment.used - used
 
     def _announce(self, offset: int, announced: Announced) -> None:
         """Note a Relation message; of equal messages in a row one is kept, the time is the last's.
@@ -120,9 +125,32 @@ class TransactionInProgress:
             return
         offset, self._changes = found
         self.segment.cut(offset)
+        self._cut = offset if self._cut is None else min(offset, self._cut)
         for own in self._announced.values():
             while own and own[-1][0] >= offset:
                 own.pop()
+
+    def look(self) -> Received:
+        """Tell how much was received, and the least size since the last look."""
+        size, last = self.segment.used - _ROOM, self._subs.last_start
+        cut, self._cut, self.unseen = self._cut, None, 0
+        return Received(
+            self.number,
+            self.xid,
+            size,
+            size if last is None else last - _ROOM,
+            None if cut is None else cut - _ROOM,
+        )
+
+    def read(self, start: int, size: int) -> Bytes | None:
+        """A copy of some bytes of records; fewer at the end of what was received.
+
+        None if a subtransaction was rolled back since the last look: the bytes may be others.
+        """
+        if self._cut is not None:
+            return None
+        end = min(_ROOM + start + size, self.segment.used)
+        return self.segment.read(_ROOM + start, end)
 
     def announced(self) -> dict[int, Announced]:
         """The last Relation message of each relation."""
@@ -132,6 +160,7 @@ class TransactionInProgress:
         """Make the segment that of an ordinary transaction; its row for ``Batch.commits``."""
         positions: tuple[LSN, LSN, int]
         if isinstance(end, StreamCommit):
+            self.segment.streamed = replace(self.look(), is_complete=True)
             positions = end.commit_lsn, end.end_lsn, end.committime
             first: Message = Begin(end.commit_lsn, end.committime, end.xid)
             last: Message = Commit(*positions)
@@ -155,6 +184,7 @@ class TransactionsInProgress:
         """The buffer of a transaction on disk while a part is being received."""
         self._open: dict[int, TransactionInProgress] = {}
         self._arrivals = 0
+        self._begun = 0
         self._elsewhere: dict[int, Announced] = {}
         """The last Relation message of each relation since a transaction is in progress, among
         those of ordinary and of committed transactions."""
@@ -163,6 +193,15 @@ class TransactionsInProgress:
         """The bytes in memory, and of records in memory or on disk."""
         every = self._open.values()
         return sum(each.memory for each in every), sum(each.segment.used for each in every)
+
+    def look(self) -> list[Received]:
+        """How much was received of each transaction."""
+        return [each.look() for each in self._open.values()]
+
+    def read(self, number: int, start: int, size: int) -> Bytes | None:
+        """A copy of some bytes of a transaction; None if it has ended, or was cut meanwhile."""
+        found = next((each for each in self._open.values() if each.number == number), None)
+        return None if found is None else found.read(start, size)
 
     def largest(self) -> TransactionInProgress | None:
         """The transaction with the most bytes of records in memory; None if all are on disk."""
@@ -212,7 +251,8 @@ class TransactionsInProgress:
                 f"{'received before' if is_first else 'not received'}.",
             )
         if is_first:
-            self._open[xid] = TransactionInProgress(xid)
+            self._begun += 1
+            self._open[xid] = TransactionInProgress(xid, self._begun)
         self.current = self._open[xid]
         if self.current.segment.file is not None:
             self.current.segment.buf = self._scratch

@@ -250,7 +250,8 @@ class Receiver(threading.Thread):
             reply_time=sent if result.keepalive_end else before.reply_time,
             received_bytes=before.received_bytes + size,
         )
-        if not isinstance(result.control, StreamStart | StreamStop) or len(result.commits):
+        is_part = isinstance(result.control, StreamStart | StreamStop)
+        if not is_part or len(result.commits) or self._spool.has_grown:
             self._wake_main()
 
     def _paused(self) -> bool:

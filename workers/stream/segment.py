@@ -11,12 +11,15 @@ import numpy as np
 from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 from config.limits import SEGMENT_FIRST_BYTES, SEGMENT_SCRATCH_BYTES
 from workers.process import failpoints
-from workers.stream.batch import Bytes
+from workers.stream.batch import Bytes, Received
 from workers.stream.commit_index import CommitIndex, write_all
 
 
 class Segment:
-    """A contiguous region: batches took the bytes up to ``start``; ``used`` bytes are written."""
+    """A contiguous region: batches took the bytes up to ``start``; ``used`` bytes are written.
+
+    ``streamed`` is set if the region is a single transaction that was received while it ran.
+    """
 
     def __init__(self) -> None:
         self.buf: Bytes = np.empty(SEGMENT_FIRST_BYTES, dtype=np.uint8)
@@ -25,6 +28,7 @@ class Segment:
         self.used = 0
         self.commits = CommitIndex()
         self.closed_to = 0  # record offset after the last Commit
+        self.streamed: Received | None = None
 
     @property
     def data(self) -> int:
@@ -91,6 +95,12 @@ class Segment:
             os.ftruncate(self.file, size)
             os.lseek(self.file, size, os.SEEK_SET)
         self.used = size
+
+    def read(self, start: int, end: int) -> Bytes:
+        """A copy of written bytes."""
+        if self.file is None:
+            return self.buf[start:end].copy()
+        return np.frombuffer(os.pread(self.file, end - start, start), dtype=np.uint8)
 
     def resize(self, size: int) -> None:
         """Go on in a buffer of ``size`` bytes."""

@@ -25,7 +25,6 @@ reads the file through a mapping, and gives pages back on the way.
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 from collections import deque
 from pathlib import Path
@@ -44,7 +43,7 @@ from workers.proto.messages import (
     StreamStart,
     StreamStop,
 )
-from workers.stream.batch import Batch, Bytes, Ints
+from workers.stream.batch import Batch, Bytes, Ints, Received
 from workers.stream.in_progress import TransactionsInProgress
 from workers.stream.segment import Segment, disk_error
 
@@ -60,6 +59,8 @@ class Spool:
         self._lock = threading.Lock()
         self._segments: deque[Segment] = deque([Segment()])
         self._in_progress = TransactionsInProgress(directory)
+        self._look_after = 0
+        self.has_grown = False  # by the bytes of ``look_after`` since ``running`` was asked
 
     def set_limits(self, *, memory_limit: int, segment_bytes: int) -> None:
         """Change the limits from the next record on; present bytes stay in place."""
@@ -120,6 +121,9 @@ class Spool:
             case StreamStart(xid, first_segment):
                 self._in_progress.start(xid, is_first=first_segment)
             case StreamStop():
+                running = self._in_progress.current
+                if running is not None and 0 < self._look_after <= running.unseen:
+                    self.has_grown = True
                 self._in_progress.stop()
             case StreamAbort():
                 self._in_progress.abort(control)
@@ -214,7 +218,7 @@ class Spool:
         fresh = Segment()
         tail = segment.used - segment.closed_to
         if tail:
-            data = self._read(segment, segment.closed_to, segment.used)
+            data = segment.read(segment.closed_to, segment.used)
             if len(fresh.buf) < tail:
                 fresh.buf = np.empty(max(tail * 2, SEGMENT_FIRST_BYTES), dtype=np.uint8)
             fresh.buf[:tail] = data
@@ -223,12 +227,6 @@ class Spool:
         if segment.file is not None:
             segment.buf = np.empty(0, dtype=np.uint8)  # the segment receives no more bytes
         self._segments.append(fresh)
-
-    @staticmethod
-    def _read(segment: Segment, start: int, end: int) -> Bytes:
-        if segment.file is None:
-            return segment.buf[start:end]
-        return np.frombuffer(os.pread(segment.file, end - start, start), dtype=np.uint8)
 
     # -- the main thread's side ---------------------------------------------------------------
 
@@ -252,10 +250,29 @@ class Spool:
     @staticmethod
     def _batch(segment: Segment, start: int, end: int, commits: Ints) -> Batch:
         if segment.file is None:
-            return Batch(segment.buf, start, end, commits)
+            return Batch(segment.buf, start, end, commits, None, segment.streamed)
         mapping = mmap.mmap(segment.file, end, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
         buf = np.frombuffer(mapping, dtype=np.uint8)
-        return Batch(buf, start, end, commits, mapping)
+        return Batch(buf, start, end, commits, mapping, segment.streamed)
+
+    def running(self) -> list[Received]:
+        """The transactions in progress, and those that are complete and wait in the queue."""
+        with self._lock:
+            self.has_grown = False
+            waiting = [each.streamed for each in self._segments if each.streamed is not None]
+            return [*self._in_progress.look(), *waiting]
+
+    def read_running(self, number: int, start: int, size: int) -> Bytes | None:
+        """A copy of some bytes of a transaction in progress.
+
+        None if the transaction has ended, or if a part was rolled back since ``running``.
+        """
+        with self._lock:
+            return self._in_progress.read(number, start, size)
+
+    def look_after(self, size: int) -> None:
+        """Say that ``running`` is of interest whenever a transaction has grown by ``size``."""
+        self._look_after = size
 
     def has_complete_transaction(self) -> bool:
         """True if ``take`` would return a batch."""

@@ -154,12 +154,6 @@ def start_stream(
             "messages_to or ddl_capture asks for logical messages",
             sub.oid,
         )
-    if sub.substream is Streaming.PARALLEL and "streaming" in options:
-        log.info(
-            "action=streaming_on subid=%d streaming = parallel runs as on: a large transaction is "
-            "received while it runs, and applied when it commits",
-            sub.oid,
-        )
     return Stream(conn, spool, receiver)
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -63,11 +63,18 @@ from workers.tables.written import Written, by_lake_table
 class Slice:
     """A part of the changes of a transaction: runs by relid.
 
-    Inserted keys of the tables in ``unsure`` are looked up, copied whole or not.
+    Inserted keys of the tables in ``unsure`` are looked up, copied whole or not. The tables in
+    ``ready`` have no runs here: their new rows are in data files already.
     """
 
     work: Mapping[int, Sequence[Run]]
     unsure: Collection[int] = ()
+    ready: Mapping[int, TableWork] = field(default_factory=dict)
+
+    @property
+    def relids(self) -> Collection[int]:
+        """The tables of the slice."""
+        return self.work.keys() | self.ready.keys()
 
 
 class BatchWriter:
@@ -133,7 +140,7 @@ class BatchWriter:
         written: dict[int, Written] = {}
         try:
             for each in slices:
-                touched |= each.work.keys()
+                touched |= set(each.relids)
                 self._write_slice(each, written, end_lsn)
                 del each  # the slice must not stay in memory beside the next slice
                 failpoints.reach(failpoints.SLICE_WRITTEN)
@@ -147,8 +154,8 @@ class BatchWriter:
     def _write_slice(self, part: Slice, written: dict[int, Written], end_lsn: LSN) -> None:
         """Write a slice onto the branches of the slices in ``written``; only counts are kept."""
         branches = {each.table.lake.ident: each.table.branch for each in written.values()}
-        units = by_lake_table([self._tables[relid] for relid in part.work], lambda table: table)
-        staged: dict[int, TableWork] = {}
+        units = by_lake_table([self._tables[relid] for relid in part.relids], lambda table: table)
+        staged = dict(part.ready)
         try:
             self._stage(part.work, part.unsure, staged)
             futures = [

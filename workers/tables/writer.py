@@ -35,10 +35,11 @@ import pyarrow as pa
 
 from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, RequiredProcessGone
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import Subscription
+from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.changes.by_table import Run
+from workers.changes.table_work import TableWork
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent, LakeTable
@@ -76,7 +77,7 @@ class LakeWriter:
         shared tables. ``publisher``: the class to publish a batch and store positions. ``wake`` is
         called when the thread of ``synchronous_commit = off`` has stored batches or failed."""
         self.maintenance = maintenance or Maintenance(dest)
-        self._dest = dest
+        self.dest = self._dest = dest
         self._store = store
         self._sub = sub
         self._changed_since_maintenance: set[int] = set()
@@ -222,6 +223,28 @@ class LakeWriter:
         ``shared``: the shared tables that the transaction may change.
         """
         return self._batches.write_slices(slices, end_lsn, shared)
+
+    def takes_files(self, rel: SubscriptionRel, work: TableWork) -> bool:
+        """Are data files that were written earlier what ``write_slices`` would write now?
+
+        Not if inserted keys are looked up, or if the table's columns or options have changed.
+        """
+        table = self.open(rel)
+        same = (table.lake.ident, table.lake.columns, table.source, self.options(rel)) == (
+            work.table.ident,
+            work.table.columns,
+            work.source,
+            work.options,
+        )
+        return same and not self._tables.must_look_up_keys(table)
+
+    def must_look_up_keys(self, rel: SubscriptionRel) -> bool:
+        """May an inserted key be in the table already? Not in a table copied whole."""
+        return self._tables.must_look_up_keys(self.open(rel))
+
+    def options(self, rel: SubscriptionRel) -> TableOptions:
+        """The table's options in the configuration."""
+        return self._tables.options(rel)
 
     def settle_again(self) -> None:
         """Fence the tables of a batch that was not published everywhere, and read them again."""

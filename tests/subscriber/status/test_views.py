@@ -214,3 +214,26 @@ def test_a_view_without_rows_reads_no_table(
     monkeypatch.setattr(CatalogStore, "rels", lambda *_: pytest.fail("reads the tables"))
     worker = LogicalRepWorker(0, 1, WorkerType.APPLY, sub.oid, pid=7, spool_bytes=1)
     assert len(rows(name, store, worker)) == (name in ("last_errors", "spools"))
+
+
+def test_parallel_apply_workers_stand_behind_their_leader(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    threads = [{"pid": 91, "xid": 700}, {"pid": 92, "xid": 701}]
+    apply = LogicalRepWorker(
+        0, 1, WorkerType.APPLY, sub.oid, pid=77, last_send_time=5, parallel=threads
+    )
+    sync = LogicalRepWorker(1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, pid=78)
+    found = rows("pg_stat_subscription", store, sync, apply)
+    assert [(row["worker_type"], row["pid"], row["leader_pid"]) for row in found] == [
+        ("apply", 77, None),
+        ("parallel apply", 91, 77),
+        ("parallel apply", 92, 77),
+        ("table synchronization", 78, None),
+    ]
+    assert found[1] == dict.fromkeys(found[0]) | {
+        "subid": sub.oid,
+        "subname": sub.subname,
+        "worker_type": "parallel apply",
+        "pid": 91,
+        "leader_pid": 77,
+    }

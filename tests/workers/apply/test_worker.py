@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, cast
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -29,6 +30,7 @@ from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import RestartAsText
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import Row, SystemIdentity
+from workers.stream.spool import Spool
 from workers.tables.maintenance.orphan_files import OrphanRemoval
 from workers.tables.writer import LakeWriter
 
@@ -222,6 +224,7 @@ class StreamTwin:
 
     ended: bool = False
     receiver: ReceiverTwin = field(default_factory=ReceiverTwin)
+    spool: Spool = field(default_factory=lambda: create_autospec(Spool, instance=True))
 
     def end(self) -> None:
         self.ended = True

@@ -19,11 +19,13 @@ from tests.workers.columnar.records import TABLE, insert, transaction
 from tests.workers.columnar.stub_publisher import COPY_DONE, streaming, wal
 from tests.workers.columnar.test_drain import OVER, drain_of
 from tests.workers.stream.streamed import Row, Running, StreamingPublisher
+from workers.apply.parallel.pieces import Pieces
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.columnar.drain import DrainStatus
 from workers.columnar.frame import frame
 from workers.proto import decode, encode
 from workers.proto.messages import (
+    Begin,
     BeginPrepare,
     Insert,
     Message,
@@ -237,6 +239,84 @@ def test_large_transactions_in_turns_with_subtransactions_undone(
     )
     assert spool.size() == (0, 0)
     assert not list(tmp_path.iterdir())
+    spool.close()
+
+
+@pytest.mark.parametrize("memory", [1 << 20, 64 << 20], ids=["on disk", "in memory"])
+def test_what_is_read_while_a_transaction_runs_is_what_it_commits(
+    tmp_path: Path, memory: int
+) -> None:
+    """Records are read beside the receiving, and again where a subtransaction was rolled back."""
+    publisher, running = StreamingPublisher(), [Running(), Running(), Running()]
+    for part in range(10):
+        for number, each in enumerate(running):
+            publisher.savepoint(each)
+            for _ in range(3 + number):
+                publisher.insert(each)
+            publisher.stream(each)
+            if part % 3 == number or (part == 9 and number == 0):
+                publisher.roll_back(each)
+            elif part % 2:
+                publisher.release(each)
+    publisher.roll_back(running[0])
+    publisher.commit(running[1])
+    publisher.commit(running[0])
+    publisher.abort(running[2])
+    spool = Spool(tmp_path, memory_limit=memory, segment_bytes=1 << 20)
+    spool.look_after(300_000)
+    read: dict[int, Pieces[bytes]] = {}
+    grown = taken = 0
+    sent = [_larger(each) for each in publisher.sent]
+    for at in range(0, len(sent), 7):
+        receive(spool, sent[at : at + 7])
+        grown += spool.has_grown
+        for received in spool.running():
+            pieces = read.setdefault(received.number, Pieces(150_000, 900_000))
+            if received.cut is not None:
+                taken += len(pieces.cut(received.cut))
+            part_of = pieces.next_part(received)
+            if part_of is None or received.is_complete:
+                continue
+            found = spool.read_running(received.number, *part_of)
+            assert found is not None
+            pieces.begin(len(found))
+            assert pieces.complete(found.tobytes()) is None
+    assert grown
+    assert taken, "no piece was rolled back"
+    whole = [batch for batch in batches(spool) if batch.streamed is not None]
+    assert len(whole) == 2
+    for batch in whole:
+        assert batch.streamed is not None
+        assert batch.streamed.is_complete
+        pieces = read.pop(batch.streamed.number)
+        if batch.streamed.cut is not None:
+            pieces.cut(batch.streamed.cut)
+        first = batch.start + len(encode.message(Begin(LSN(1), 1, 1))) + 4
+        assert len(pieces.pieces) > 1
+        for piece in pieces.pieces:
+            now = batch.buf[first + piece.start : first + piece.end].tobytes()
+            assert now == piece.made
+    assert spool.running() == []
+    spool.close()
+
+
+def test_what_was_cut_meanwhile_is_not_read(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, memory_limit=MEMORY, segment_bytes=1 << 20)
+    publisher, each = StreamingPublisher(), Running()
+    for undo in (False, True):
+        publisher.savepoint(each)
+        publisher.insert(each)
+        publisher.stream(each)
+        if undo:
+            publisher.roll_back(each)
+    receive(spool, publisher.sent[:-1])
+    [received] = spool.running()
+    receive(spool, publisher.sent[-1:])
+    assert spool.read_running(received.number, 0, received.size) is None
+    [cut] = spool.running()
+    assert (cut.cut, cut.size) == (received.calm, received.calm)
+    assert spool.read_running(received.number, 0, received.size) is not None
+    assert spool.read_running(received.number + 1, 0, 1) is None
     spool.close()
 
 

@@ -258,6 +258,10 @@ class IcebergDestination(Destination):
         """Remove staged files; a missing file is no error."""
         self._staging.discard(staged)
 
+    def discard_files(self, ident: LakeIdent, file_id: str) -> None:
+        """Remove the data files with ``file_id`` in the name, and without a snapshot."""
+        self._file_tables.remove_copied(ident, file_id)
+
     def write_sources(
         self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
     ) -> list[Effect]:
@@ -270,12 +274,11 @@ class IcebergDestination(Destination):
         alone = len(parts) == 1 and not segments and parts[0].base is None
         if alone and self._branch_positions.get((ident, branch)) == stamp:
             return [Effect(ident, branch, Counts())]
-        session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         for segment in segments:
             self._generated.check(ident, segment.generated)
         try:
-            effects = self._writer(session, ident, branch).write(parts)
+            effects = self._writer(self._sessions.get(), ident, branch).write(parts)
         except BaseException:
             self._forget(ident)
             raise
@@ -331,11 +334,10 @@ class IcebergDestination(Destination):
         generated: Generated = (),
     ) -> None:
         """Overwrite existing rows with the copied rows; see ``copied_keys``."""
-        session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         self._file_tables.forget(ident)
         self._generated.check(ident, generated)
-        overwrite_existing_rows(session, ident, branch, columns, key, generated)
+        overwrite_existing_rows(self._sessions.get(), ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
@@ -432,16 +434,14 @@ class IcebergDestination(Destination):
     # -- within -----------------------------------------------------------------------------------
 
     def _writer(self, session: LakeSession, ident: LakeIdent, branch: str) -> BranchWriter:
-        columns = self._columns.of(ident)
-        ranges = self._columns.key_ranges(ident)
+        columns, ranges = self._columns.of(ident), self._columns.key_ranges(ident)
         others = self._other_writers.get(ident, NO_OTHER_WRITERS)
         queries = RowQueries(session, self._staging, ident, branch, ranges)
         writers = writers_for(self._file_tables, self._tables, queries, columns, others)
         return BranchWriter(self._tables, ident, branch, writers)
 
     def _existing(self, ident: LakeIdent) -> LakeTable:
-        table = self.table(ident)
-        if table is None:
+        if (table := self.table(ident)) is None:
             raise UndefinedTable(f'lake table "{ident}" does not exist')
         return table
 

@@ -1,0 +1,189 @@
+"""Files stand in for the runs that they hold, in order, and for no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from unittest.mock import create_autospec
+
+import numpy as np
+import pyarrow as pa
+
+from catalog.pg_subscription import TableOptions
+from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, no_files
+from workers.changes.by_table import Run
+from workers.changes.table_work import TableWork
+from workers.columnar.column_reader import Changes
+from workers.columnar.tuples import DELETE, INSERT
+from workers.lake.destination import Destination
+from workers.lake.segment import Segment
+from workers.lake.staged_rows import LayoutId, NewFile, OwnFiles, Staged
+from workers.lake.table import LakeIdent, LakeTable
+from workers.proto.messages import Relation, RelationColumn
+from workers.publisher.replica_identity import Coverage
+from workers.stream.batch import Batch
+from workers.tables.write_batch import Slice
+
+A, B = 11, 12
+LAYOUT = LayoutId("uuid", 0, 0, 2)
+NOTHING = np.empty(0, np.uint8)
+
+
+class Lake:
+    """Tables with files: what is removed is remembered."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+        self.dest = create_autospec(Destination, instance=True)
+        self.dest.discard.side_effect = self._discard
+
+    def _discard(self, staged: Staged) -> None:
+        if staged.own is not None and not staged.own.committed:
+            self.removed += [file.path for file in staged.own.files]
+
+    def files(self, path: str, rows: int, layout: LayoutId = LAYOUT) -> TableFiles:
+        table = LakeTable(LakeIdent("s", "t"), (), None, None, None)
+        work = TableWork(table, TableOptions(), self.dest)
+        own = OwnFiles((NewFile(path, 1, rows),), layout, self.removed.append)
+        self.dest.stage.return_value = Staged(rows, own=own)
+        staged = work.stage([], pa.schema([]))
+        work.segments.append(Segment(("a",), ("a",), append=staged))
+        return TableFiles(work, relation(), rows)
+
+
+def relation(column: str = "a") -> Relation:
+    return Relation(5, "s", "t", "d", (RelationColumn(True, column, 23, -1),))
+
+
+def run(
+    rows: int, kind: np.uint8 = INSERT, column: str = "a", coverage: Coverage = Coverage.WHOLE
+) -> Run:
+    kinds, zeros = np.full(rows, kind, np.uint8), np.zeros(rows, np.int64)
+    txn, unsent = zeros.astype(np.int32), zeros.astype(np.uint16)
+    changes = Changes(NOTHING, kinds, kinds, zeros, zeros, txn, unsent)
+    return Run(relation(column), changes, coverage=coverage)
+
+
+def put_in(files: ReadyFiles, *slices: tuple[int, Slice]) -> list[Slice]:
+    return list(files.put_in(slices))
+
+
+def paths(each: Slice) -> dict[int, list[Sequence[str]]]:
+    """The files of a slice: by table, by commit."""
+    return {
+        relid: [
+            [file.path for file in segment.append.own.files]
+            for segment in work.segments
+            if segment.append is not None and segment.append.own is not None
+        ]
+        for relid, work in each.ready.items()
+    }
+
+
+def ready(lake: Lake, *pieces: dict[int, TableFiles]) -> ReadyFiles:
+    """Pieces that end at 10, 20, ..."""
+    made = {10 * n: piece for n, piece in enumerate(pieces, start=1)}
+    return ReadyFiles([0, *made], dict(made), lambda _relid, _work: True)
+
+
+def test_slices_in_a_row_become_one_commit() -> None:
+    lake = Lake()
+    files = ready(lake, {A: lake.files("1", 3), B: lake.files("2", 4)}, {A: lake.files("3", 5)})
+    slices = put_in(
+        files, (10, Slice({A: [run(3)], B: [run(4)]})), (20, Slice({A: [run(5)]})), (25, Slice({}))
+    )
+    assert [(each.work, paths(each)) for each in slices] == [({}, {A: [["1", "3"]], B: [["2"]]})]
+    append = slices[0].ready[A].segments[0].append
+    assert append is not None
+    assert append.rows == 8
+    assert files.used == 12
+    files.discard()
+    assert lake.removed == []
+    slices[0].ready[A].discard()
+    assert lake.removed == ["1", "3"]
+
+
+def test_a_later_change_of_the_table_comes_behind_the_files() -> None:
+    lake = Lake()
+    files = ready(lake, {A: lake.files("1", 3), B: lake.files("2", 4)})
+    change = Slice({A: [run(1, DELETE)]}, unsure={A})
+    slices = put_in(files, (10, Slice({A: [run(3)], B: [run(4)]})), (15, change))
+    assert [paths(each) for each in slices] == [{A: [["1"]]}, {}, {B: [["2"]]}]
+    assert slices[1] == change
+
+
+def test_a_change_in_the_slice_is_of_another_table() -> None:
+    lake = Lake()
+    other = [run(1, DELETE)]
+    slices = put_in(ready(lake, {A: lake.files("1", 3)}), (10, Slice({A: [run(3)], B: other})))
+    assert [(dict(each.work), paths(each)) for each in slices] == [
+        ({B: other}, {}),
+        ({}, {A: [["1"]]}),
+    ]
+
+
+def unused(each: Slice, files: ReadyFiles | None = None, lake: Lake | None = None) -> None:
+    lake = lake or Lake()
+    files = files or ready(lake, {A: lake.files("1", 3)})
+    assert put_in(files, (10, each)) == ([each] if each.work else [])
+    assert (lake.removed, files.used) == (["1"], 0)
+
+
+def test_other_runs_are_written() -> None:
+    for runs in (
+        [run(2)],
+        [run(3, DELETE)],
+        [run(3, column="b")],
+        [run(3, coverage=Coverage.PART)],
+        [run(1), run(2)],
+        [Run(None, None, truncate=True), run(3)],
+    ):
+        lake = Lake()
+        unused(Slice({A: runs}), ready(lake, {A: lake.files("1", 3)}), lake)
+
+
+def test_a_table_whose_keys_are_looked_up_is_written() -> None:
+    lake = Lake()
+    unused(Slice({A: [run(3)]}, unsure={A}), ready(lake, {A: lake.files("1", 3)}), lake)
+
+
+def test_a_table_that_is_not_taken_needs_no_files() -> None:
+    lake = Lake()
+    unused(Slice({}), ready(lake, {A: lake.files("1", 3)}), lake)
+
+
+def test_a_table_that_has_changed_is_written() -> None:
+    lake = Lake()
+    files = ready(lake, {A: lake.files("1", 3)})
+    files.fits = lambda _relid, _work: False
+    unused(Slice({A: [run(3)]}), files, lake)
+
+
+def test_files_of_two_layouts_are_two_commits() -> None:
+    lake, other = Lake(), LayoutId("uuid", 1, 0, 2)
+    files = ready(lake, {A: lake.files("1", 3)}, {A: lake.files("2", 3, other)})
+    slices = put_in(files, (10, Slice({A: [run(3)]})), (20, Slice({A: [run(3)]})))
+    assert [paths(each) for each in slices] == [{A: [["1"], ["2"]]}]
+    slices[0].ready[A].discard()
+    assert lake.removed == ["1", "2"]
+
+
+def test_an_error_of_a_check_leaves_no_file() -> None:
+    lake = Lake()
+    files = ready(lake, {A: lake.files("1", 3)}, {A: lake.files("2", 3)})
+
+    def slices() -> Iterator[tuple[int, Slice]]:
+        yield 10, Slice({A: [run(3)]})
+        raise ValueError
+
+    try:
+        list(files.put_in(slices()))
+    except ValueError:
+        files.discard()
+    assert lake.removed == ["1", "2"]
+
+
+def test_nothing_is_ready_without_threads() -> None:
+    files = no_files(create_autospec(Batch, instance=True))
+    assert not files
+    each = Slice({A: [run(3)]})
+    assert put_in(files, (10, each)) == [each]

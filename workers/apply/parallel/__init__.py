@@ -1,0 +1,1 @@
+"""Files of transactions in progress, written before the commit (``streaming = parallel``)."""

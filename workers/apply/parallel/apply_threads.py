@@ -1,0 +1,347 @@
+"""Write the inserted rows of transactions in progress as data files, beside the batches.
+
+PostgreSQL's leader apply worker gives a streamed transaction to a parallel apply worker, for
+application before the commit. A lake has no transaction to apply into, but an inserted row does not
+depend on the lake: the row is appended, whatever else was committed meanwhile. So a thread for
+every transaction turns inserts into data files while the transaction runs. No snapshot names the
+files. At the commit the files are added where the rows would be written
+(``workers.apply.parallel.ready_files``), in the order of the commits and behind all checks.
+
+A slice's rows of a table become files if all are inserts, if the table is in ``r`` and was copied
+whole (so that no key is looked up), if no declared key and no REPLICA IDENTITY FULL asks for more,
+and if the worker writes the table's files. All remaining changes wait in the spool and are applied
+at the commit, as with ``streaming = on``. The spool keeps all records up to the commit, so files
+may be given up at any time: after an error of a value, a full disk, a changed table, a roll-back.
+
+The main thread frames a slice and chooses the runs, because only the main thread may use the tables
+and the subscription's state. A thread of the transaction decodes and writes: no more than
+``max_parallel_apply_workers_per_subscription`` threads. A transaction without a thread waits for a
+thread, or for the commit. ``file_notes`` remembers the files for the case of a crash.
+
+Trace: ``COPY t FROM …`` of 5 M rows. 24 MB of records are received: slice 1 becomes a file while
+slice 2 is received. The commit comes when 19 slices are written and a part of the 20th is
+received: 19 files are added in one commit, and the rest is written then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from catalog.errcodes import ReplicationError, RequiredProcessGone
+from catalog.pg_subscription import TableOptions
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from config.monitor_limits import (
+    PARALLEL_FILE_SECONDS,
+    PARALLEL_LEAST_BYTES,
+    PARALLEL_LOOK_BYTES,
+    PARALLEL_MEMORY_BYTES,
+    PARALLEL_MOST_BYTES,
+)
+from workers.apply.apply_batch import Applier
+from workers.apply.parallel.file_notes import FileNotes, Note
+from workers.apply.parallel.pieces import Pieces
+from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, discard, inserts_of
+from workers.apply.table_checks import run_in_form
+from workers.changes.by_table import FramedBatch, Run, frame_inside
+from workers.changes.failed_transaction import FailedTransaction
+from workers.changes.relation_map import LogicalRepRelMap, RelName
+from workers.changes.segments import build_segments
+from workers.changes.table_work import TableWork
+from workers.lake.destination import Destination
+from workers.process import failpoints
+from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
+from workers.stream.batch import Batch, Bytes, Received
+from workers.stream.spool import Spool
+from workers.tables.open_table import OpenTable
+from workers.tables.rename_watch import by_oid
+
+log = logging.getLogger(__name__)
+
+Made = tuple[LogicalRepRelMap, Mapping[int, TableFiles]]
+"""The relations at a piece's end, and the files by relid."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Inserted rows of a table, to be written."""
+
+    run: Run
+    table: OpenTable
+    options: TableOptions
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A transaction in progress that has a thread; ``pid`` is the thread's."""
+
+    xid: int
+    note: Note
+    thread: ThreadPoolExecutor
+    pid: int
+    pieces: Pieces[Made] = field(
+        default_factory=lambda: Pieces(PARALLEL_LEAST_BYTES, PARALLEL_MOST_BYTES)
+    )
+    job: Future[Mapping[int, TableFiles]] | None = None
+    relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
+    begun: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
+
+    @property
+    def age(self) -> float:
+        """The seconds since the first file, by the clock that has gone further."""
+        return max(time.time() - self.begun[0], time.monotonic() - self.begun[1])
+
+
+class ParallelApply:
+    """The threads of an apply worker. The worker's main thread calls the methods."""
+
+    def __init__(
+        self,
+        applier: Applier,
+        spool: Spool,
+        dest: Destination,
+        notes: FileNotes,
+        *,
+        most: Callable[[], int],
+        report: Callable[..., None],
+        wake: Callable[[], None],
+    ) -> None:
+        """``most`` is the number of threads at a time; ``report`` tells the launcher of threads.
+
+        ``wake`` wakes the main thread when a slice is written.
+        """
+        self._applier = applier
+        self._spool = spool
+        self._dest = dest
+        self._notes = notes
+        self._most = most
+        self._report = report
+        self._wake = wake
+        self._open: dict[int, _Transaction] = {}
+        self._reported: list[dict[str, int]] = []
+        self._in_use: tuple[_Transaction, ReadyFiles] | None = None
+        spool.look_after(PARALLEL_LOOK_BYTES)
+        applier.ready_files = self.files_of
+
+    # -- while transactions run ---------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Take the written files, and give the threads the next slices. Never waits long."""
+        running = {each.number: each for each in self._spool.running()}
+        for number in self._open.keys() - running.keys():
+            self._drop(self._open.pop(number))
+        for number, received in running.items():
+            transaction = self._open.get(number)
+            if transaction is None:
+                if not received.is_complete and len(self._open) < self._most():
+                    self._begin(received)
+                continue
+            _cut(transaction, received)
+            _take(transaction)
+            if not received.is_complete:
+                self._go_on(transaction, received)
+        self._report_threads()
+
+    def _begin(self, received: Received) -> None:
+        pieces: Pieces[Made] = Pieces(PARALLEL_LEAST_BYTES, PARALLEL_MOST_BYTES)
+        if pieces.next_part(received) is None:
+            return
+        thread = ThreadPoolExecutor(1, thread_name_prefix="parallel")
+        pid = thread.submit(threading.get_native_id).result()
+        transaction = _Transaction(received.xid, self._notes.new(), thread, pid)
+        self._open[received.number] = transaction
+        self._go_on(transaction, received)
+
+    def _go_on(self, transaction: _Transaction, received: Received) -> None:
+        """Give the next slice to the thread, if a slice is received."""
+        part = transaction.pieces.next_part(received)
+        if part is None:
+            return
+        buf = self._spool.read_running(received.number, *part)
+        if buf is None:
+            return  # rolled back, or committed, at this moment
+        try:
+            rows, size = self._rows(transaction, buf)
+            for each in rows.values():
+                transaction.note.add(each.table.lake.ident, each.table.rel.srrelid)
+        except RequiredProcessGone:
+            raise
+        except (ReplicationError, FailedTransaction) as error:
+            _give_up(transaction, error)
+            return
+        transaction.pieces.begin(size)
+        if not rows:
+            transaction.pieces.complete((transaction.relmap, {}))
+            return
+        job = transaction.thread.submit(_write, rows, self._dest, transaction.note.file_id)
+        job.add_done_callback(lambda _job: self._wake())
+        transaction.job = job
+
+    def _rows(self, transaction: _Transaction, buf: Bytes) -> tuple[dict[int, _Rows], int]:
+        """The rows of a slice that may become files, by relid, and the size of the slice."""
+        pieces = transaction.pieces.pieces
+        transaction.relmap = pieces[-1].made[0].copy() if pieces else LogicalRepRelMap()
+        most = min(PARALLEL_MEMORY_BYTES, self._applier.work_mem)
+        applier = self._applier
+        framed = frame_inside(buf, transaction.relmap, most)
+        framed = by_oid(applier.renames, applier.sub, applier.rels, framed)
+        found = (self._rows_of(framed, target) for target in framed.targets)
+        return {each.table.rel.srrelid: each for each in found if each is not None}, framed.end
+
+    def _rows_of(self, framed: FramedBatch, target: RelName) -> _Rows | None:
+        """The rows of a table, if the rows can be written now."""
+        rel = self._applier.rels.get(target)
+        if rel is None or rel.srsubstate is not SubRelState.READY or not rel.copied:
+            return None
+        run = inserts_of(framed.runs_of_all(target))
+        if run is None or run.relation is None or run.relation.replident == REPLICA_IDENTITY_FULL:
+            return None
+        writer = self._applier.writer
+        if writer.must_look_up_keys(rel):
+            return None
+        return _Rows(run_in_form(run, self._applier.binary), writer.open(rel), writer.options(rel))
+
+    def _drop(self, transaction: _Transaction) -> None:
+        """Remove all files: the transaction was rolled back, prepared, or is small."""
+        _take(transaction, waits=True)
+        for _, made in transaction.pieces.cut(-1):
+            discard(made)
+        transaction.thread.shutdown(wait=False)
+        transaction.note.forget()
+
+    # -- at the commit ------------------------------------------------------------------------
+
+    def files_of(self, part: Batch) -> ReadyFiles:
+        """The files of a transaction that is applied now; once, and none in a second attempt."""
+        received = part.streamed
+        transaction = None if received is None else self._open.pop(received.number, None)
+        if received is None or transaction is None:
+            return ReadyFiles()
+        _cut(transaction, received)
+        _take(transaction, waits=True)
+        transaction.thread.shutdown(wait=False)
+        first = part.start + _record_size(part)
+        found = [each for each in transaction.pieces.pieces if each.made[1]]
+        stops = sorted({first + at for each in found for at in (each.start, each.end)})
+        made = {first + each.end: each.made[1] for each in found}
+        files = ReadyFiles(stops, made, self._fits)
+        self._in_use = transaction, files
+        if transaction.age > PARALLEL_FILE_SECONDS:
+            files.discard()
+        return files
+
+    def _fits(self, relid: int, work: TableWork) -> bool:
+        rel = self._rel(relid)
+        return rel is not None and self._applier.writer.takes_files(rel, work)
+
+    def _rel(self, relid: int) -> SubscriptionRel | None:
+        every = self._applier.rels.values()
+        return next((rel for rel in every if rel.srrelid == relid), None)
+
+    def end_batch(self) -> None:
+        """Remove the files that the batch did not use; the transaction's note goes when stored."""
+        if self._in_use is None:
+            return
+        (transaction, files), self._in_use = self._in_use, None
+        files.discard()
+        log.info(
+            "action=parallel_applied subid=%d xid=%d rows=%d were in data files before the commit",
+            self._applier.sub.oid,
+            transaction.xid,
+            files.used,
+        )
+        self._applier.writer.when_stored(transaction.note.forget)
+        self._report_threads()
+
+    def close(self) -> None:
+        """End the threads and remove the files; the publisher sends the transactions again.
+
+        Files in the hands of a batch are left to the next worker: the commit may be under way.
+        """
+        if self._in_use is not None:
+            self._in_use[1].discard()
+        while self._open:
+            with suppress(ReplicationError):
+                self._drop(self._open.popitem()[1])
+
+    def _report_threads(self) -> None:
+        now = [{"pid": each.pid, "xid": each.xid} for each in self._open.values()]
+        if now != self._reported:
+            self._reported = now
+            self._report(parallel=now)
+
+
+def _cut(transaction: _Transaction, received: Received) -> None:
+    if received.cut is not None:
+        for _, made in transaction.pieces.cut(received.cut):
+            discard(made)
+
+
+def _take(transaction: _Transaction, *, waits: bool = False) -> None:
+    """Take over the files that the thread has written."""
+    job = transaction.job
+    if job is None or not (waits or job.done()):
+        return
+    transaction.job = None
+    made: Mapping[int, TableFiles] = {}
+    try:
+        made = job.result()
+        if not made:
+            transaction.pieces.give_up()  # Spark writes the tables, or the rows are few
+    except (ReplicationError, FailedTransaction) as error:
+        _give_up(transaction, error)
+    undone = transaction.pieces.complete((transaction.relmap, made))
+    if undone is not None:
+        discard(undone[1])
+
+
+def _give_up(transaction: _Transaction, error: Exception) -> None:
+    """Leave the rest of the transaction to the commit, where a lasting error is raised."""
+    transaction.pieces.give_up()
+    cause = error.error if isinstance(error, FailedTransaction) else error
+    code = cause.code if isinstance(cause, ReplicationError) else ""
+    log.info(
+        "action=parallel_given_up xid=%d sqlstate=%s the transaction is applied at its commit",
+        transaction.xid,
+        code,
+    )
+
+
+def _write(rows: Mapping[int, _Rows], dest: Destination, file_id: str) -> Mapping[int, TableFiles]:
+    """Write the rows of a slice as data files; runs in the transaction's thread."""
+    failpoints.reach("apply.files_begun")
+    made: dict[int, TableFiles] = {}
+    try:
+        for relid, each in rows.items():
+            files = _write_table(each, dest, file_id)
+            if files is not None:
+                made[relid] = files
+    except BaseException:
+        discard(made)
+        raise
+    failpoints.reach("apply.files_written")
+    pa.default_memory_pool().release_unused()
+    return made
+
+
+def _write_table(rows: _Rows, dest: Destination, file_id: str) -> TableFiles | None:
+    """Write a table's rows; None if they are few, or if Spark has to write the table's files."""
+    build = partial(build_segments, look_up_keys=False, source=rows.table.source, file_id=file_id)
+    work = build([rows.run], rows.table.lake, rows.options, dest)
+    if not work.files or rows.run.relation is None or rows.run.changes is None:
+        work.discard()
+        return None
+    return TableFiles(work, rows.run.relation, len(rows.run.changes))
+
+
+def _record_size(part: Batch) -> int:
+    """The size of the transaction's first record."""
+    return 4 + int.from_bytes(part.buf[part.start : part.start + 4].tobytes(), "little")

@@ -1,0 +1,130 @@
+"""Put files that were written before the commit into the slices of the transaction.
+
+At the commit a large transaction is applied in slices: framed, gated, checked. A slice ends where
+a written piece ended (``stops``). If the runs of a table equal the runs of the piece, the files
+stand in for the runs: no row is decoded, folded or written again. All checks look at the runs
+first, so the checks decide about a table that was altered, suspended, skipped or copied meanwhile.
+If the files do not fit any more, the runs are written.
+
+Files of slices in a row become a single commit. A slice with runs of the table comes behind the
+files, because a later change may be of a row in the files.
+
+Trace: pieces 1 and 2 of tables a and b are written; the rest, of a alone, is not::
+
+    slice 1   a 300 rows, b 50 rows    files of a and of b: no slice is yielded
+    slice 2   a 400 rows, b 10 rows    files of a and of b: no slice is yielded
+    slice 3   a: U D                   the files of a are yielded, then slice 3
+    the end                            the files of b are yielded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from workers.changes.by_table import Run
+from workers.changes.table_work import TableWork
+from workers.columnar.tuples import INSERT
+from workers.proto.messages import Relation
+from workers.publisher.replica_identity import Coverage
+from workers.stream.batch import Batch
+from workers.tables.write_batch import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The data files of a table's part of a piece: ``rows`` inserted rows of one layout."""
+
+    work: TableWork
+    relation: Relation
+    rows: int
+
+
+@dataclass(slots=True)
+class ReadyFiles:
+    """The files of a transaction, by the offset at which the slice ends, then by relid.
+
+    ``stops`` are the offsets in the batch's bytes at which slices have to end. ``fits`` asks
+    whether the table would still be written in the way of the files.
+    """
+
+    stops: Sequence[int] = ()
+    made: dict[int, Mapping[int, TableFiles]] = field(default_factory=dict)
+    fits: Callable[[int, TableWork], bool] = lambda _relid, _work: False
+    used: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.stops)
+
+    def put_in(self, slices: Iterable[tuple[int, Slice]]) -> Iterator[Slice]:
+        """The slices, given with their ends, with files in place of runs where files fit."""
+        waiting: dict[int, TableWork] = {}
+        try:
+            for end, each in slices:
+                rest = self._use(end, each, waiting)
+                behind = waiting.keys() & rest.work.keys()
+                if behind:
+                    before = {relid: waiting.pop(relid) for relid in behind}
+                    yield Slice({}, ready=before)
+                if rest.work:
+                    yield rest
+                del each, rest  # the slice must not stay in memory beside the next slice
+            if waiting:
+                last, waiting = waiting, {}
+                yield Slice({}, ready=last)
+        finally:
+            for work in waiting.values():
+                work.discard()
+
+    def _use(self, end: int, each: Slice, waiting: dict[int, TableWork]) -> Slice:
+        """Move the files of a slice to ``waiting``; the slice without the tables of the files."""
+        made = self.made.get(end, {})
+        rest = dict(each.work)
+        for relid, files in made.items():
+            runs = rest.get(relid, ())
+            fits = relid not in each.unsure and _same_rows(runs, files)
+            if not (fits and self.fits(relid, files.work)):
+                files.work.discard()
+                continue
+            del rest[relid]
+            self.used += files.rows
+            if relid in waiting:
+                waiting[relid].absorb(files.work)
+            else:
+                waiting[relid] = files.work
+        self.made.pop(end, None)
+        return replace(each, work=rest)
+
+    def discard(self) -> None:
+        """Remove the files left by the slices."""
+        for made in self.made.values():
+            discard(made)
+        self.made.clear()
+
+
+def discard(made: Mapping[int, TableFiles]) -> None:
+    """Remove the files of a piece."""
+    for files in made.values():
+        files.work.discard()
+
+
+def no_files(_part: Batch) -> ReadyFiles:
+    """No file is written before the commit."""
+    return ReadyFiles()
+
+
+def inserts_of(runs: Sequence[Run]) -> Run | None:
+    """The only run, if all changes of the run are inserts."""
+    if len(runs) != 1 or runs[0].truncate:
+        return None
+    relation, changes = runs[0].relation, runs[0].changes
+    if relation is None or changes is None or not (changes.kind == INSERT).all():
+        return None
+    return runs[0]
+
+
+def _same_rows(runs: Sequence[Run], files: TableFiles) -> bool:
+    run = inserts_of(runs)
+    if run is None or run.changes is None or run.coverage is Coverage.PART:
+        return False
+    return run.relation == files.relation and len(run.changes.kind) == files.rows
