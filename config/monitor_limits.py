@@ -124,6 +124,8 @@ PARALLEL_MOST_BYTES: Final = 64 * _MB
 """The most records of such a slice: they are in memory until its files are written."""
 PARALLEL_MEMORY_BYTES: Final = 160 * _MB
 """The memory of such a slice, changes included (``SLICE_CHANGE_BYTES``)."""
+PARALLEL_STAND_IN_BYTES: Final = _MB
+"""The most records in place of such a slice at the commit: more are read once more."""
 PARALLEL_FILE_SECONDS: Final = 12 * 3600.0
 """Files written so long before the commit are not used: orphan removal takes files without a
 snapshot once they are a day old."""

@@ -313,16 +313,17 @@ class Applier:
         if self.schema is not None:
             self.schema.begin_part()
         if skip is not None and skip.txn is not None:
-            dropped = self._checked(self._skip(part, skip.lsn))
-            return self._write_at_once(dropped, part)
+            return self._write_at_once(self._checked(self._skip(part, skip.lsn)), part)
         files = self.ready_files(part)
         if self._is_one_slice(part) and not files:
             whole = self._checked(self._runs(frame_batch(part, self.relmap), part))
             return self._write_at_once(whole, part)
-        framed = frame_in_slices(part, self.relmap, self.work_mem, files.stops)
+        framed = frame_in_slices(part, self.relmap, self.work_mem, files.stops, files.stand_ins)
         slices = ((each.end, self._checked(self._runs(each, part))) for each in framed)
         shared = () if self.holds_back_until_synced else shared_tables(self.sub, self.rels.values())
-        return self.writer.write_slices(files.put_in(slices), part.last_end, shared)
+        written = self.writer.write_slices(files.put_in(slices), part.last_end, shared)
+        self.work_of_part = total(self.work_of_part, files.work_unseen)
+        return written
 
     def _write_at_once(self, whole: Slice, part: Batch) -> list[Written]:
         if not whole.work:

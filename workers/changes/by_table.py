@@ -33,7 +33,7 @@ from workers.changes.captured_shape import CapturedShape
 from workers.changes.relation_map import LogicalRepRelMap, RelName, in_force, name_of
 from workers.columnar.column_reader import Changes
 from workers.columnar.frame import Frame, frame
-from workers.columnar.frame_slices import frame_slices
+from workers.columnar.frame_slices import StandIn, frame_slices, stand_in_records
 from workers.columnar.tuples import DELETE, INSERT, UPDATE
 from workers.proto.decode import message
 from workers.proto.message_rows import DDL_PREFIX
@@ -151,6 +151,10 @@ class FramedBatch:
         """The offset in the batch's bytes at which the next slice begins."""
         return self._frame.end
 
+    def stand_in(self) -> Bytes | None:
+        """The records of a stand-in for the slice; None if a change is no insert."""
+        return stand_in_records(self._frame)
+
     def runs_of_all(self, target: RelName) -> list[Run]:
         """The runs of a target that takes all transactions."""
         taken = np.ones(len(self._frame.txns), np.bool_)
@@ -193,16 +197,23 @@ def frame_batch(batch: Batch, relmap: LogicalRepRelMap) -> FramedBatch:
 
 
 def frame_in_slices(
-    batch: Batch, relmap: LogicalRepRelMap, most_bytes: int, stops: Sequence[int] = ()
+    batch: Batch,
+    relmap: LogicalRepRelMap,
+    most_bytes: int,
+    stops: Sequence[int] = (),
+    stand_ins: Mapping[int, StandIn] | None = None,
 ) -> Iterator[FramedBatch]:
     """``frame_batch`` slice by slice, for a batch of a single large transaction.
 
     A slice takes at most ``most_bytes`` of memory. ``relmap`` is at the end of the slice. A slice
-    ends at each of ``stops``.
+    ends at each of ``stops``. A slice that begins at a key of ``stand_ins`` is not read.
     """
     give_back = _give_back(batch)
     start, end = batch.start, batch.end
-    for framed in frame_slices(batch.buf, start, end, most_bytes, give_back, stops=stops):
+    framing = frame_slices(
+        batch.buf, start, end, most_bytes, give_back, stops=stops, stand_ins=stand_ins
+    )
+    for framed in framing:
         yield _cut(batch, framed, relmap)
         del framed
 
@@ -226,12 +237,12 @@ def _cut(batch: Batch, framed: Frame, relmap: LogicalRepRelMap) -> FramedBatch:
     if not np.array_equal(framed.txns.final_lsn, batch.final_lsn):
         raise InternalError("the transactions of a batch are not those that were received")
     before = relmap.copy()
-    cuts, truncates, shapes = _control(batch, framed, relmap)
+    cuts, truncates, shapes = _control(framed, relmap)
     return FramedBatch(framed, _pieces(framed, before, cuts), truncates, tuple(shapes))
 
 
 def _control(
-    batch: Batch, framed: Frame, relmap: LogicalRepRelMap
+    framed: Frame, relmap: LogicalRepRelMap
 ) -> tuple[_Cuts, dict[RelName, list[_Truncate]], list[CapturedShape]]:
     """Decode Relation and Truncate messages, and move the relation map forward.
 
@@ -241,7 +252,7 @@ def _control(
     shapes: list[CapturedShape] = []
     truncates: dict[RelName, list[_Truncate]] = {}
     for control in framed.control:
-        raw = batch.buf[control.offset : control.offset + control.length].tobytes()
+        raw = framed.buf[control.offset : control.offset + control.length].tobytes()
         decoded = message(raw)
         if isinstance(decoded, Relation):
             changed = relmap.update(decoded)

@@ -6,22 +6,51 @@ the records of the slice.
 
 Trace, with a limit of two changes: ``B R I I U D C`` gives the slices ``B R I I``, ``U D`` and
 ``C``. The first slice ends inside the transaction: ``Frame.opened`` carries the transaction over.
+
+A slice that was framed before need not be read again: a ``StandIn`` takes its place. With a
+stand-in ``R I`` for ``R I I`` the slices are ``B``, ``R I``, ``U D`` and ``C``.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
 from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
 from workers.columnar.frame import Frame, OpenTransaction, frame_part, record_end
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import Bytes, readonly
+from workers.columnar.tuples import INSERT, Bytes, readonly
 
 _CHANGES = tuple(np.uint8(ord(byte)) for byte in "IUD")
+_BEFORE_TUPLE: Final = 10
+"""The bytes of an insert's record before the tuple: length, message type, relation, tuple type."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """``records`` in place of the records up to ``end``: what all checks of a slice look at.
+
+    All changes of the slice are inserts. The records are the messages that are no change, and the
+    first insert of each relation, in order.
+    """
+
+    end: int
+    records: Bytes
+
+
+def stand_in_records(framed: Frame) -> Bytes | None:
+    """The records of a stand-in for a slice; None if a change is no insert."""
+    if not (framed.kind == INSERT).all():
+        return None
+    _, first = np.unique(framed.relid, return_index=True)
+    inserts = (framed.new_off[first] - _BEFORE_TUPLE).tolist()
+    starts = sorted(inserts + [control.offset - 4 for control in framed.control])
+    found = [framed.buf[at : record_end(framed.buf, at, len(framed.buf))] for at in starts]
+    return np.concatenate(found) if found else np.empty(0, np.uint8)
 
 
 def frame_slices(
@@ -32,17 +61,24 @@ def frame_slices(
     give_back: Callable[[int, int], None] | None = None,
     inside: OpenTransaction | None = None,
     stops: Sequence[int] = (),
+    stand_ins: Mapping[int, StandIn] | None = None,
 ) -> Iterator[Frame]:
     """Frame the records in ``buf[start:end]`` slice by slice, with the errors of ``frame``.
 
     ``inside`` is for records between the first and the last of a transaction. At each of ``stops``,
-    in order, a slice ends.
+    in order, a slice ends. A slice that begins at a key of ``stand_ins`` is not read.
 
     A slice takes at most ``most_bytes`` of memory, but has one record at least. Its records count,
     and ``SLICE_CHANGE_BYTES`` for every change.
     """
     opened, view, coming = inside, readonly(buf), deque(stops)
     while start < end:
+        if stand_ins and (known := stand_ins.get(start)) is not None:
+            size = len(known.records)
+            framed = frame_part(known.records, 0, size, None, opened, is_last=False)
+            opened, start = framed.opened, known.end
+            yield replace(framed, end=known.end)
+            continue
         while coming and coming[0] <= start:
             coming.popleft()
         until = min(coming[0], end) if coming else end

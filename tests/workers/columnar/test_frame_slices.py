@@ -14,8 +14,14 @@ from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
 from tests.workers.columnar.histories import histories
 from tests.workers.columnar.records import TABLE, insert, record, spool, transaction
 from workers.columnar.frame import Frame, frame
-from workers.columnar.frame_slices import fits_one_slice, frame_slices
-from workers.proto.messages import Message, Truncate
+from workers.columnar.frame_slices import (
+    StandIn,
+    fits_one_slice,
+    frame_slices,
+    stand_in_records,
+)
+from workers.proto import encode
+from workers.proto.messages import Delete, Insert, Message, Relation, Truncate
 
 MANY = 10**9
 TWO_CHANGES = 2 * (SLICE_CHANGE_BYTES + 40)
@@ -77,3 +83,58 @@ def test_what_fits_one_slice() -> None:
     assert not fits_one_slice(101, 10, 100 + 10 * SLICE_CHANGE_BYTES)
     assert fits_one_slice(1, SLICE_CHANGES, 1 << 40)
     assert not fits_one_slice(1, SLICE_CHANGES + 1, 1 << 40)
+
+
+def places(slices: list[Frame]) -> list[tuple[int, int]]:
+    """The changes of each slice, and where the next slice begins."""
+    return [(len(each), each.end) for each in slices]
+
+
+def test_a_slice_ends_where_it_is_told_to() -> None:
+    records = [record(each) for each in transaction([insert("1"), insert("2"), insert("3")])]
+    buf = np.frombuffer(b"".join(records), np.uint8)
+    ends = list(accumulate(map(len, records)))  # Begin, three inserts, Commit
+    slices = list(frame_slices(buf, 0, len(buf), MANY, stops=[0, ends[0], ends[2]]))
+    assert places(slices) == [(0, ends[0]), (2, ends[2]), (1, ends[4])]
+    assert_same(frame(buf, 0, len(buf)), slices)
+
+
+SHAPE = Relation(TABLE, "s", "t", "d", ())
+OTHER = Relation(TABLE + 1, "s", "u", "d", ())
+
+
+def shown_of(*messages: Message) -> bytes | None:
+    """The records of a stand-in for the messages, which are the inside of a transaction."""
+    buf = spool(*map(encode.message, messages))
+    inside = np.array([1, 0, 0, 0, 0, 0, 0], np.int64)
+    shown = stand_in_records(next(frame_slices(buf, 0, len(buf), MANY, inside=inside)))
+    return None if shown is None else shown.tobytes()
+
+
+def test_a_stand_in_takes_the_place_of_records_that_are_not_read() -> None:
+    changes = [SHAPE, *(insert(str(number)) for number in range(9))]
+    records = [record(each) for each in transaction(changes)]
+    start, end = len(records[0]), sum(map(len, records[:6]))
+    shown = shown_of(*changes[:5])
+    assert shown == b"".join(records[1:3]), "the relation, and its first insert"
+    unread = records[0] + b"\xff" * (end - start) + b"".join(records[6:])
+    buf = np.frombuffer(unread, np.uint8)
+    stand_ins = {start: StandIn(end, np.frombuffer(shown, np.uint8))}
+    slices = list(frame_slices(buf, 0, len(buf), MANY, stops=[start, end], stand_ins=stand_ins))
+    assert places(slices) == [(0, start), (1, end), (5, len(buf))]
+    assert [len(each.control) for each in slices] == [0, 1, 0]
+    assert all(each.txns.final_lsn.tolist() == [100] for each in slices)
+    assert slices[-1].txns.end_lsn.tolist() == [150]
+
+
+def test_a_stand_in_shows_each_relation_in_order() -> None:
+    one, two = insert("1"), Insert(OTHER.relid, ())
+    shown = shown_of(SHAPE, one, OTHER, insert("2"), two, two, SHAPE, insert("3"))
+    assert shown == spool(*map(encode.message, [SHAPE, one, OTHER, two, SHAPE])).tobytes()
+
+
+def test_only_inserts_have_a_stand_in() -> None:
+    one = insert("1")
+    assert isinstance(one, Insert)
+    assert shown_of(SHAPE, one, Delete(TABLE, "K", one.new)) is None
+    assert shown_of(SHAPE) == spool(encode.message(SHAPE)).tobytes()

@@ -28,7 +28,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,10 +45,11 @@ from config.monitor_limits import (
     PARALLEL_LOOK_BYTES,
     PARALLEL_MEMORY_BYTES,
     PARALLEL_MOST_BYTES,
+    PARALLEL_STAND_IN_BYTES,
 )
 from workers.apply.apply_batch import Applier
 from workers.apply.parallel.file_notes import FileNotes, Note
-from workers.apply.parallel.pieces import Pieces
+from workers.apply.parallel.pieces import Piece, Pieces
 from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, discard, inserts_of
 from workers.apply.table_checks import run_in_form
 from workers.changes.by_table import FramedBatch, Run, frame_inside
@@ -56,6 +57,7 @@ from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
+from workers.columnar.frame_slices import StandIn
 from workers.lake.destination import Destination
 from workers.process import failpoints
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
@@ -65,9 +67,6 @@ from workers.tables.open_table import OpenTable
 from workers.tables.rename_watch import by_oid
 
 log = logging.getLogger(__name__)
-
-Made = tuple[LogicalRepRelMap, Mapping[int, TableFiles]]
-"""The relations at a piece's end, and the files by relid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,30 @@ class _Rows:
     options: TableOptions
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece to be written: the rows that may become files, by relid, and the piece's size.
+
+    ``records`` are those of a stand-in, if all changes of the piece are such rows.
+    """
+
+    rows: Mapping[int, _Rows]
+    size: int
+    records: Bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What is known of a piece: the relations at its end, and the files by relid.
+
+    ``records`` are those of a stand-in, if all rows of the piece are in the files.
+    """
+
+    relmap: LogicalRepRelMap
+    files: Mapping[int, TableFiles] = field(default_factory=dict)
+    records: Bytes | None = None
+
+
 @dataclass(slots=True)
 class _Transaction:
     """A transaction in progress that has a thread; ``pid`` is the thread's."""
@@ -87,10 +110,11 @@ class _Transaction:
     note: Note
     thread: ThreadPoolExecutor
     pid: int
-    pieces: Pieces[Made] = field(
+    pieces: Pieces[_Made] = field(
         default_factory=lambda: Pieces(PARALLEL_LEAST_BYTES, PARALLEL_MOST_BYTES)
     )
     job: Future[Mapping[int, TableFiles]] | None = None
+    part: _Part | None = None
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     begun: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
 
@@ -151,7 +175,7 @@ class ParallelApply:
         self._report_threads()
 
     def _begin(self, received: Received) -> None:
-        pieces: Pieces[Made] = Pieces(PARALLEL_LEAST_BYTES, PARALLEL_MOST_BYTES)
+        pieces: Pieces[_Made] = Pieces(PARALLEL_LEAST_BYTES, PARALLEL_MOST_BYTES)
         if pieces.next_part(received) is None:
             return
         thread = ThreadPoolExecutor(1, thread_name_prefix="parallel")
@@ -169,32 +193,37 @@ class ParallelApply:
         if buf is None:
             return  # rolled back, or committed, at this moment
         try:
-            rows, size = self._rows(transaction, buf)
-            for each in rows.values():
+            found = self._part(transaction, buf)
+            for each in found.rows.values():
                 transaction.note.add(each.table.lake.ident, each.table.rel.srrelid)
         except RequiredProcessGone:
             raise
         except (ReplicationError, FailedTransaction) as error:
             _give_up(transaction, error)
             return
-        transaction.pieces.begin(size)
-        if not rows:
-            transaction.pieces.complete((transaction.relmap, {}))
+        transaction.pieces.begin(found.size)
+        if not found.rows:
+            transaction.pieces.complete(_Made(transaction.relmap))
             return
-        job = transaction.thread.submit(_write, rows, self._dest, transaction.note.file_id)
+        transaction.part = found
+        job = transaction.thread.submit(_write, found.rows, self._dest, transaction.note.file_id)
         job.add_done_callback(lambda _job: self._wake())
         transaction.job = job
 
-    def _rows(self, transaction: _Transaction, buf: Bytes) -> tuple[dict[int, _Rows], int]:
-        """The rows of a slice that may become files, by relid, and the size of the slice."""
+    def _part(self, transaction: _Transaction, buf: Bytes) -> _Part:
+        """The piece that begins with ``buf``."""
         pieces = transaction.pieces.pieces
-        transaction.relmap = pieces[-1].made[0].copy() if pieces else LogicalRepRelMap()
+        transaction.relmap = pieces[-1].made.relmap.copy() if pieces else LogicalRepRelMap()
         most = min(PARALLEL_MEMORY_BYTES, self._applier.work_mem)
         applier = self._applier
         framed = frame_inside(buf, transaction.relmap, most)
         framed = by_oid(applier.renames, applier.sub, applier.rels, framed)
-        found = (self._rows_of(framed, target) for target in framed.targets)
-        return {each.table.rel.srrelid: each for each in found if each is not None}, framed.end
+        found = [self._rows_of(framed, target) for target in framed.targets]
+        rows = {each.table.rel.srrelid: each for each in found if each is not None}
+        records = framed.stand_in() if len(rows) == len(found) else None
+        if records is not None and len(records) > PARALLEL_STAND_IN_BYTES:
+            records = None
+        return _Part(rows, framed.end, records)
 
     def _rows_of(self, framed: FramedBatch, target: RelName) -> _Rows | None:
         """The rows of a table, if the rows can be written now."""
@@ -212,8 +241,8 @@ class ParallelApply:
     def _drop(self, transaction: _Transaction) -> None:
         """Remove all files: the transaction was rolled back, prepared, or is small."""
         _take(transaction, waits=True)
-        for _, made in transaction.pieces.cut(-1):
-            discard(made)
+        for made in transaction.pieces.cut(-1):
+            discard(made.files)
         transaction.thread.shutdown(wait=False)
         transaction.note.forget()
 
@@ -229,10 +258,10 @@ class ParallelApply:
         _take(transaction, waits=True)
         transaction.thread.shutdown(wait=False)
         first = part.start + _record_size(part)
-        found = [each for each in transaction.pieces.pieces if each.made[1]]
+        found = [each for each in transaction.pieces.pieces if each.made.files]
         stops = sorted({first + at for each in found for at in (each.start, each.end)})
-        made = {first + each.end: each.made[1] for each in found}
-        files = ReadyFiles(stops, made, self._fits)
+        made = {first + each.end: each.made.files for each in found}
+        files = ReadyFiles(stops, made, self._fits, _stand_ins(found, first))
         self._in_use = transaction, files
         if transaction.age > PARALLEL_FILE_SECONDS:
             files.discard()
@@ -281,8 +310,8 @@ class ParallelApply:
 
 def _cut(transaction: _Transaction, received: Received) -> None:
     if received.cut is not None:
-        for _, made in transaction.pieces.cut(received.cut):
-            discard(made)
+        for made in transaction.pieces.cut(received.cut):
+            discard(made.files)
 
 
 def _take(transaction: _Transaction, *, waits: bool = False) -> None:
@@ -290,7 +319,7 @@ def _take(transaction: _Transaction, *, waits: bool = False) -> None:
     job = transaction.job
     if job is None or not (waits or job.done()):
         return
-    transaction.job = None
+    part, transaction.job, transaction.part = transaction.part, None, None
     made: Mapping[int, TableFiles] = {}
     try:
         made = job.result()
@@ -298,9 +327,11 @@ def _take(transaction: _Transaction, *, waits: bool = False) -> None:
             transaction.pieces.give_up()  # Spark writes the tables, or the rows are few
     except (ReplicationError, FailedTransaction) as error:
         _give_up(transaction, error)
-    undone = transaction.pieces.complete((transaction.relmap, made))
+    is_whole = part is not None and made.keys() == part.rows.keys()
+    records = part.records if part is not None and is_whole else None
+    undone = transaction.pieces.complete(_Made(transaction.relmap, made, records))
     if undone is not None:
-        discard(undone[1])
+        discard(undone.files)
 
 
 def _give_up(transaction: _Transaction, error: Exception) -> None:
@@ -340,6 +371,15 @@ def _write_table(rows: _Rows, dest: Destination, file_id: str) -> TableFiles | N
         work.discard()
         return None
     return TableFiles(work, rows.run.relation, len(rows.run.changes))
+
+
+def _stand_ins(pieces: Iterable[Piece[_Made]], first: int) -> dict[int, StandIn]:
+    """The stand-ins by the offset in the batch's bytes; ``first`` is that of the pieces."""
+    return {
+        first + each.start: StandIn(first + each.end, each.made.records)
+        for each in pieces
+        if each.made.records is not None
+    }
 
 
 def _record_size(part: Batch) -> int:

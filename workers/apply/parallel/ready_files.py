@@ -6,6 +6,10 @@ stand in for the runs: no row is decoded, folded or written again. All checks lo
 first, so the checks decide about a table that was altered, suspended, skipped or copied meanwhile.
 If the files do not fit any more, the runs are written.
 
+A slice whose rows are all in files need not be framed again: a stand-in (``StandIn``), with an
+insert of each table, shows all checks what they look at. A stand-in may not be applied. So if the
+files of a stand-in do not fit, the transaction is applied once more, without files.
+
 Files of slices in a row become a single commit. A slice with runs of the table comes behind the
 files, because a later change may be of a row in the files.
 
@@ -22,8 +26,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from catalog.errcodes import SerializationFailure
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
+from workers.columnar.frame_slices import StandIn
 from workers.columnar.tuples import INSERT
 from workers.proto.messages import Relation
 from workers.publisher.replica_identity import Coverage
@@ -45,16 +51,25 @@ class ReadyFiles:
     """The files of a transaction, by the offset at which the slice ends, then by relid.
 
     ``stops`` are the offsets in the batch's bytes at which slices have to end. ``fits`` asks
-    whether the table would still be written in the way of the files.
+    whether the table would still be written in the way of the files. ``stand_ins`` are the slices
+    that are not framed again, by the offset at which the slice begins. ``used`` are the rows in the
+    files that were put in, ``unseen`` those of them that no run had.
     """
 
     stops: Sequence[int] = ()
     made: dict[int, Mapping[int, TableFiles]] = field(default_factory=dict)
     fits: Callable[[int, TableWork], bool] = lambda _relid, _work: False
+    stand_ins: dict[int, StandIn] = field(default_factory=dict)
     used: int = 0
+    unseen: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.stops)
+
+    @property
+    def work_unseen(self) -> dict[str, object]:
+        """The row changes of stand-ins beyond those that the runs had, as in ``work_of``."""
+        return {"rows": {"insert": self.unseen}} if self.unseen else {}
 
     def put_in(self, slices: Iterable[tuple[int, Slice]]) -> Iterator[Slice]:
         """The slices, given with their ends, with files in place of runs where files fit."""
@@ -79,20 +94,28 @@ class ReadyFiles:
     def _use(self, end: int, each: Slice, waiting: dict[int, TableWork]) -> Slice:
         """Move the files of a slice to ``waiting``; the slice without the tables of the files."""
         made = self.made.get(end, {})
+        stands_in = any(known.end == end for known in self.stand_ins.values())
         rest = dict(each.work)
         for relid, files in made.items():
-            runs = rest.get(relid, ())
-            fits = relid not in each.unsure and _same_rows(runs, files)
+            rows = 1 if stands_in else files.rows
+            fits = relid not in each.unsure and _same_rows(rest.get(relid, ()), files, rows)
             if not (fits and self.fits(relid, files.work)):
                 files.work.discard()
                 continue
             del rest[relid]
             self.used += files.rows
+            self.unseen += files.rows - rows
             if relid in waiting:
                 waiting[relid].absorb(files.work)
             else:
                 waiting[relid] = files.work
         self.made.pop(end, None)
+        if stands_in and rest:
+            raise SerializationFailure(
+                "the files of a transaction do not fit its tables any more",
+                detail="The files were written before the commit.",
+                hint="Nothing is to be done: the transaction is applied without the files.",
+            )
         return replace(each, work=rest)
 
     def discard(self) -> None:
@@ -100,6 +123,7 @@ class ReadyFiles:
         for made in self.made.values():
             discard(made)
         self.made.clear()
+        self.stand_ins.clear()
 
 
 def discard(made: Mapping[int, TableFiles]) -> None:
@@ -123,8 +147,9 @@ def inserts_of(runs: Sequence[Run]) -> Run | None:
     return runs[0]
 
 
-def _same_rows(runs: Sequence[Run], files: TableFiles) -> bool:
+def _same_rows(runs: Sequence[Run], files: TableFiles, rows: int) -> bool:
+    """Are the runs ``rows`` inserts of the layout of the files?"""
     run = inserts_of(runs)
     if run is None or run.changes is None or run.coverage is Coverage.PART:
         return False
-    return run.relation == files.relation and len(run.changes.kind) == files.rows
+    return run.relation == files.relation and len(run.changes.kind) == rows

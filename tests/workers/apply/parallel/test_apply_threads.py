@@ -156,6 +156,17 @@ def test_rows_are_in_files_before_the_commit_and_seen_behind_it(here: World) -> 
     assert here.world.position() == LSN(200)
 
 
+def test_records_of_files_are_not_read_again(here: World) -> None:
+    """What was received is damaged behind the look of the thread, and nobody meets the damage."""
+    here.take_and_write(*part(7, *RELATIONS, *inserts(1, 20), *inserts(1, 5, 2), first=True))
+    (running,) = here.spool.running()
+    segment = next(iter(here.spool._in_progress._open.values())).segment
+    segment.buf[segment.used - running.size : segment.used] = 255
+    here.take(*part(7, *inserts(21, 2)), commit(7, 200))
+    assert here.rows() == [pairs(range(1, 23)), pairs(range(1, 6))]
+    assert here.applier.work_of_part["rows"] == {"insert": 27}
+
+
 def test_rows_under_another_name_are_in_the_files_of_the_table(here: World) -> None:
     """Table a, oid 1, has another name by now; the change has the oid."""
     store, rel = here.world.store, here.world.rel("a")

@@ -7,12 +7,15 @@ from unittest.mock import create_autospec
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from catalog.errcodes import SerializationFailure
 from catalog.pg_subscription import TableOptions
 from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, no_files
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
 from workers.columnar.column_reader import Changes
+from workers.columnar.frame_slices import StandIn
 from workers.columnar.tuples import DELETE, INSERT
 from workers.lake.destination import Destination
 from workers.lake.segment import Segment
@@ -23,7 +26,7 @@ from workers.publisher.replica_identity import Coverage
 from workers.stream.batch import Batch
 from workers.tables.write_batch import Slice
 
-A, B = 11, 12
+A, B, C = 11, 12, 13
 LAYOUT = LayoutId("uuid", 0, 0, 2)
 NOTHING = np.empty(0, np.uint8)
 
@@ -187,3 +190,48 @@ def test_nothing_is_ready_without_threads() -> None:
     assert not files
     each = Slice({A: [run(3)]})
     assert put_in(files, (10, each)) == [each]
+
+
+def stood_in(lake: Lake, *pieces: dict[int, TableFiles]) -> ReadyFiles:
+    """The same as ``ready``; a stand-in shows one row of each table."""
+    files = ready(lake, *pieces)
+    files.stand_ins = {end - 10: StandIn(end, NOTHING) for end in files.made}
+    return files
+
+
+def test_a_stand_in_is_replaced_by_its_files() -> None:
+    lake = Lake()
+    files = stood_in(lake, {A: lake.files("1", 3), B: lake.files("2", 4)}, {A: lake.files("3", 5)})
+    slices = put_in(
+        files, (10, Slice({A: [run(1)], B: [run(1)]})), (20, Slice({A: [run(1)]})), (25, Slice({}))
+    )
+    assert [(each.work, paths(each)) for each in slices] == [({}, {A: [["1", "3"]], B: [["2"]]})]
+    assert (files.used, files.work_unseen) == (12, {"rows": {"insert": 9}})
+
+
+def test_a_stand_in_is_never_written() -> None:
+    """Whatever does not fit: the transaction is applied without files."""
+    cases: list[dict[int, list[Run]]] = [
+        {A: [run(1)], B: [run(1, column="b")]},
+        {A: [run(1)], B: [run(1, coverage=Coverage.PART)]},
+        {A: [run(1)], B: [run(1)], C: [run(1)]},  # B left, and joined again as C
+        {A: [run(1)], B: [run(1), run(1)]},
+    ]
+    for work in cases:
+        lake = Lake()
+        files = stood_in(lake, {A: lake.files("1", 3), B: lake.files("2", 4)})
+        with pytest.raises(SerializationFailure):
+            put_in(files, (10, Slice(work)))
+        files.discard()
+        assert sorted(lake.removed) == ["1", "2"]
+    unsure = Slice({A: [run(1)]}, unsure={A})
+    with pytest.raises(SerializationFailure):
+        put_in(stood_in(lake, {A: lake.files("1", 3)}), (10, unsure))
+
+
+def test_a_stand_in_of_tables_that_are_not_taken_is_nothing() -> None:
+    lake = Lake()
+    files = stood_in(lake, {A: lake.files("1", 3), B: lake.files("2", 4)})
+    slices = put_in(files, (10, Slice({B: [run(1)]})))
+    assert [paths(each) for each in slices] == [{B: [["2"]]}]
+    assert (lake.removed, files.used) == (["1"], 4)
