@@ -1,12 +1,14 @@
 """Deaths around the data files of a transaction that has not committed (``streaming = parallel``).
 
 A large transaction runs, and somebody dies when a slice is noted and not written, or written. Half
-of the transactions commit, half are rolled back. Afterwards the rows are the publisher's, and no
+of the transactions commit, half are rolled back. Or the transaction commits, and the worker dies at
+a place of the batch that the files belong to. Afterwards the rows are the publisher's, and no
 file is there that no snapshot has. Each test tells what was found in its case.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +21,6 @@ from tests.crash.cases import (
     LAUNCHER,
     VERSIONS,
     Case,
-    Findings,
     Way,
     assert_right,
     cases_of,
@@ -27,43 +28,38 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.fix_publisher import Database, new_database, requested_publisher
+from tests.crash.rounds import Rounds, Rows
+from tests.fix_publisher import new_database, requested_publisher
 from tests.waiting import wait_until
-from workers.process.failpoints import PARALLEL
+from workers.process.failpoints import APPLY, PARALLEL, SLICE_WRITTEN
 
-ROWS: Final = 15_000
+ROWS: Final = 4_000
 SMALL: Final = "ALTER DATABASE {name} SET logical_decoding_work_mem = '64kB'"
 LARGE: Final = (
-    "INSERT INTO {s}.big SELECT i, repeat(md5(i::text), 60) FROM generate_series({first}, {last}) i"
+    "INSERT INTO {s}.big SELECT i, repeat(md5(i::text), 200 + 20)"
+    " FROM generate_series({first}, {last}) i"
 )
-DIGEST: Final = "SELECT count(*) AS n, sum(id) AS id, sum(length(v)) AS v FROM {t}.big"
+DIGEST: Final = "SELECT id, length(v) FROM {}.big"
 FILES: Final = "SELECT file_path FROM lake.{s}.big.all_files"
 ENDS: Final = ("COMMIT", "ROLLBACK")
+BATCH: Final = (SLICE_WRITTEN, *(place for place in APPLY if "branch_" not in place))
+"""The places of a batch, without those that a worker does not pass with every batch."""
 
 
 @dataclass(kw_only=True)
-class ParallelRounds(Findings):
+class ParallelRounds(Rounds):
     """Plays all rounds; rows and files are looked at after each."""
 
-    family: Family
-    database: Database
     name: str
     number: int = 0
 
-    def play(self, ways: Iterable[Way]) -> None:
-        """An error is blamed on what was not reached."""
-        cases = cases_of(PARALLEL, *ways)
-        try:
-            self._prepare()
-            for case in cases:
-                for end in ENDS:
-                    self._round(case, end)
-                self.reached.add(case)
-        except Exception as error:
-            open_cases = [case for case in cases if case not in self.reached]
-            self.blame(open_cases or cases, f"{type(error).__name__}: {error}")
-        finally:
-            self.family.failpoints.clear()
+    def rounds(self, cases: list[Case]) -> None:
+        """A round with COMMIT and one with ROLLBACK for each case."""
+        self._prepare()
+        for case in cases:
+            for end in ENDS:
+                self._round(case, end)
+            self.reached.add(case)
 
     def _prepare(self) -> None:
         self.database.run(
@@ -84,22 +80,33 @@ class ParallelRounds(Findings):
         with self.database.connect() as one:
             one.execute("BEGIN; " + LARGE.format(s=self.name, first=first, last=first + ROWS - 1))
             failpoints.wait_held(place, PATIENCE, tail)
-            if victim == "launcher":
-                self.family.kill_launcher()
-                self.family.start()
-            elif victim == "lake server":
-                self.family.kill_lake_server()
+            self.kill(victim)
             failpoints.release(place)
             one.execute(end)
         wait_confirmed(self.family, self.database, self.name)
         self._compare(case, end)
 
+    def die_behind_the_commit(self, place: str) -> None:
+        """The files are in the hands of a batch when the worker dies."""
+        failpoints, tail = self.family.failpoints, self.family.log_tail
+        first, before = self.number * ROWS, self._files()
+        self.number += 1
+        with self.database.connect() as one:
+            one.execute("BEGIN; " + LARGE.format(s=self.name, first=first, last=first + ROWS - 1))
+            wait_until(lambda: self._files() - before, PATIENCE, tail)
+            failpoints.arm(place)
+            one.execute("COMMIT")
+            worker = failpoints.wait_held(place, PATIENCE, tail)
+            self.family.kill(worker)
+            failpoints.release(place)
+        wait_confirmed(self.family, self.database, self.name)
+        self._compare(("itself", "kill", place), "COMMIT")
+
     def _compare(self, case: Case, end: str) -> None:
-        published = self.database.execute(DIGEST.format(t=self.name))
-        lake = DIGEST.format(t=f"lake.{self.name}")
-        ours = [tuple(row.values()) for row in self.family.pgsub.sql(lake)]
-        if ours != published:
-            self.blame([case], f"{end}: {published} are {ours}")
+        ours = self.family.pgsub.sql(DIGEST.format(f"lake.{self.name}"))
+        rows: Rows = {"big": Counter(tuple(row.values()) for row in ours)}
+        published: Rows = {"big": Counter(self.database.execute(DIGEST.format(self.name)))}
+        self.compare([case], published, rows)
 
         def loose() -> set[str]:
             rows = self.family.pgsub.sql(FILES.format(s=self.name))
@@ -117,7 +124,7 @@ def _played(
 ) -> Iterator[ParallelRounds]:
     database = new_database(requested_publisher(request), name)
     made = ParallelRounds(family=family, database=database, name=name)
-    made.play(tuple(ways))
+    made.play(cases_of(PARALLEL, *ways))
     yield made
     if name in family.subscriptions:
         family.drop(name)
@@ -146,6 +153,14 @@ def test_no_row_is_lost_or_doubled_and_no_file_is_left(
     with_the_lake_server: ParallelRounds, case: Case
 ) -> None:
     assert_right(with_the_lake_server, case)
+
+
+@pytest.mark.parametrize("place", BATCH)
+def test_nor_with_files_in_the_hands_of_a_batch(
+    with_the_lake_server: ParallelRounds, place: str
+) -> None:
+    with_the_lake_server.die_behind_the_commit(place)
+    assert with_the_lake_server.found.get(("itself", "kill", place)) is None
 
 
 @each(cases_of(PARALLEL, LAUNCHER))
