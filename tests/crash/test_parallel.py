@@ -116,7 +116,7 @@ class ParallelRounds(Rounds):
 
     def _files(self) -> set[str]:
         tables = self.family.pgsub.lake_dir / "warehouse" / self.name
-        return {path.name for path in tables.glob("big*/data/*.parquet")}
+        return {path.name for path in tables.glob("*-big-*/data/*.parquet")}
 
 
 def _played(

@@ -178,6 +178,7 @@ def _play_large(flow: Flow) -> None:
         pub.run("INSERT INTO big VALUES (0, 'small')")
         _digest(flow, "large: before")
         one.execute("SAVEPOINT s; " + LARGE.format(first=100_000))
+        one.execute(LARGE.format(first=100_000 + BIG_ROWS))  # one of twice the least slice
         wait_until(lambda: len(_files(flow)) == 3, 60, flow.pgsub.log_tail)
         one.execute(
             "ROLLBACK TO s; UPDATE big SET b = 'updated' WHERE a BETWEEN 1 AND 10;"
@@ -207,7 +208,7 @@ def _parallel_workers(flow: Flow) -> list[dict[str, Any]]:
 def _files(flow: Flow) -> set[str]:
     """The data files of large transactions, committed or not."""
     tables = flow.pgsub.lake_dir / "warehouse" / flow.name
-    return {path.name for path in tables.glob("big*/data/pgsub-copy-*.parquet")}
+    return {path.name for path in tables.glob("*-big-*/data/pgsub-copy-*.parquet")}
 
 
 def _digest(flow: Flow, label: str) -> None:

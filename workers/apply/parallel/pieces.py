@@ -6,7 +6,7 @@ dropped, and the records in front of the cut are written anew. A piece under way
 the cut is dropped when the writing ends.
 
 Most roll-backs undo the last subtransaction. So a piece ends where the last subtransaction begins
-(``Received.calm``), unless a single subtransaction is very large. A transaction whose pieces are
+(``Received.calm``), unless a single subtransaction is twice as large as a piece has to be. A transaction whose pieces are
 dropped again and again gives up: the dropped bytes may be no more than the kept bytes and a piece.
 The remaining records are applied at the commit.
 
@@ -76,7 +76,7 @@ class Pieces(Generic[T]):
         if received.calm - start >= self._least:
             return start, min(received.calm - start, self._most)
         is_calm = received.calm >= received.size
-        if received.size - start >= (self._least if is_calm else self._least + self._most):
+        if received.size - start >= (1 if is_calm else 2) * self._least:
             return start, min(received.size - start, self._most)
         return None
 

@@ -109,8 +109,8 @@ def test_what_is_dropped_is_bounded(sizes: list[int]) -> None:
 def test_a_piece_ends_where_the_last_subtransaction_begins() -> None:
     pieces = Pieces[str](LEAST, MOST)
     assert pieces.next_part(Received(1, 700, 19, 12)) == (0, 12)
-    assert pieces.next_part(Received(1, 700, 29, 9)) is None, "the subtransaction is small"
-    assert pieces.next_part(Received(1, 700, 30, 9)) == (0, 20), "the subtransaction is large"
+    assert pieces.next_part(Received(1, 700, 19, 9)) is None, "the subtransaction is small"
+    assert pieces.next_part(Received(1, 700, 20, 9)) == (0, 20), "the subtransaction is large"
     pieces.begin(12)
     assert pieces.next_part(Received(1, 700, 60, 60)) is None, "one piece at a time"
     assert pieces.complete("a") is None
