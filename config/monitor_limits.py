@@ -120,9 +120,9 @@ PARALLEL_LOOK_BYTES: Final = 8 * _MB
 PARALLEL_LEAST_BYTES: Final = 24 * _MB
 """The least records of a slice that becomes data files: some 200,000 rows. Less is written at the
 commit, in a second."""
-PARALLEL_MOST_BYTES: Final = 64 * _MB
+PARALLEL_MOST_BYTES: Final = 32 * _MB
 """The most records of such a slice: they are in memory until its files are written."""
-PARALLEL_MEMORY_BYTES: Final = 160 * _MB
+PARALLEL_MEMORY_BYTES: Final = 96 * _MB
 """The memory of such a slice, changes included (``SLICE_CHANGE_BYTES``)."""
 PARALLEL_STAND_IN_BYTES: Final = _MB
 """The most records in place of such a slice at the commit: more are read once more."""

@@ -122,6 +122,7 @@ class ParallelRounds(Rounds):
 def _played(
     request: pytest.FixtureRequest, family: Family, name: str, ways: Iterable[Way]
 ) -> Iterator[ParallelRounds]:
+    name = f"{name}_{request.param}"  # a folder of the lake for each publisher
     database = new_database(requested_publisher(request), name)
     made = ParallelRounds(family=family, database=database, name=name)
     made.play(cases_of(PARALLEL, *ways))

@@ -101,8 +101,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
 ) -> None:
     """Run turn after turn until the worker is told to stop, or an error ends it."""
     latch = process.link.latch
-    tracker = SyncTracker()
-    seen_version = -1
+    tracker, seen_version = SyncTracker(), -1
     while True:
         if process.interrupted():
             applier.writer.wait_until_stored()

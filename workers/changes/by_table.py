@@ -156,7 +156,7 @@ class FramedBatch:
         return stand_in_records(self._frame)
 
     def runs_of_all(self, target: RelName) -> list[Run]:
-        """The runs of a target that takes all transactions."""
+        """The runs of a target, in all transactions."""
         taken = np.ones(len(self._frame.txns), np.bool_)
         return self.runs({target: taken}).get(target, [])
 
@@ -219,7 +219,7 @@ def frame_in_slices(
 
 
 def frame_inside(buf: Bytes, relmap: LogicalRepRelMap, most_bytes: int) -> FramedBatch:
-    """Frame the first slice of records from the inside of a transaction that has not ended.
+    """Frame the first slice of records from the inside of a running transaction.
 
     The last record may be received in part, and is left out. ``relmap`` is at the end of the slice.
     """
@@ -237,12 +237,12 @@ def _cut(batch: Batch, framed: Frame, relmap: LogicalRepRelMap) -> FramedBatch:
     if not np.array_equal(framed.txns.final_lsn, batch.final_lsn):
         raise InternalError("the transactions of a batch are not those that were received")
     before = relmap.copy()
-    cuts, truncates, shapes = _control(framed, relmap)
+    cuts, truncates, shapes = _control(batch, framed, relmap)
     return FramedBatch(framed, _pieces(framed, before, cuts), truncates, tuple(shapes))
 
 
 def _control(
-    framed: Frame, relmap: LogicalRepRelMap
+    batch: Batch, framed: Frame, relmap: LogicalRepRelMap
 ) -> tuple[_Cuts, dict[RelName, list[_Truncate]], list[CapturedShape]]:
     """Decode Relation and Truncate messages, and move the relation map forward.
 

@@ -33,7 +33,7 @@ class TableWork:
 
     If the lake table is shared, ``source`` names the publisher table of the rows. ``constants`` are
     values of lake columns in new rows of runs that lack such a column. ``file_id`` becomes part of
-    the names of data files that are written before their commit is known.
+    the names of data files from before a commit.
     """
 
     def __init__(

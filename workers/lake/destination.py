@@ -141,8 +141,10 @@ class Destination(Protocol):
     def discard_files(self, ident: LakeIdent, file_id: str) -> None:
         """Remove the data files with ``file_id`` in the name, and without a snapshot.
 
-        A dead worker left the files before the commit of a transaction.
+        A dead worker left the files before the commit of a transaction. The twin in memory has no
+        files.
         """
+        del ident, file_id
 
     def write_sources(
         self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]

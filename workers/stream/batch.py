@@ -25,8 +25,9 @@ class Received:
 
     ``number`` names the transaction: no other transaction of the stream has the number. ``calm``
     are the bytes before the changes of the last subtransaction, which is rolled back most likely.
-    ``cut`` is the least size since the last look, None without a roll-back since. The transaction
-    may be complete, and wait in the queue (``is_complete``).
+    ``cut`` is the least size since the last look, None without a roll-back since. A table may have
+    been altered between two of the transaction's changes (``is_altered``). The transaction may be
+    complete, and wait in the queue (``is_complete``).
     """
 
     number: int
@@ -35,6 +36,7 @@ class Received:
     calm: int
     cut: int | None = None
     is_complete: bool = False
+    is_altered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

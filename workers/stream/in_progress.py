@@ -140,6 +140,7 @@ class TransactionInProgress:
             size,
             size if last is None else last - _ROOM,
             None if cut is None else cut - _ROOM,
+            is_altered=any(len(own) > 1 for own in self._announced.values()),
         )
 
     def read(self, start: int, size: int) -> Bytes | None:

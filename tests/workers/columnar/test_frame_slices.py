@@ -112,7 +112,7 @@ def shown_of(*messages: Message) -> bytes | None:
 
 
 def test_a_stand_in_takes_the_place_of_records_that_are_not_read() -> None:
-    changes = [SHAPE, *(insert(str(number)) for number in range(9))]
+    changes: list[Message] = [SHAPE, *(insert(str(number)) for number in range(9))]
     records = [record(each) for each in transaction(changes)]
     start, end = len(records[0]), sum(map(len, records[:6]))
     shown = shown_of(*changes[:5])
@@ -130,7 +130,8 @@ def test_a_stand_in_takes_the_place_of_records_that_are_not_read() -> None:
 def test_a_stand_in_shows_each_relation_in_order() -> None:
     one, two = insert("1"), Insert(OTHER.relid, ())
     shown = shown_of(SHAPE, one, OTHER, insert("2"), two, two, SHAPE, insert("3"))
-    assert shown == spool(*map(encode.message, [SHAPE, one, OTHER, two, SHAPE])).tobytes()
+    expected: list[Message] = [SHAPE, one, OTHER, two, SHAPE]
+    assert shown == spool(*map(encode.message, expected)).tobytes()
 
 
 def test_only_inserts_have_a_stand_in() -> None:

@@ -19,6 +19,7 @@ from tests.workers.columnar.records import TABLE, insert, transaction
 from tests.workers.columnar.stub_publisher import COPY_DONE, streaming, wal
 from tests.workers.columnar.test_drain import OVER, drain_of
 from tests.workers.stream.streamed import Row, Running, StreamingPublisher
+from tests.workers.transactions import relation
 from workers.apply.parallel.pieces import Pieces
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.columnar.drain import DrainStatus
@@ -297,6 +298,30 @@ def test_what_is_read_while_a_transaction_runs_is_what_it_commits(
             now = batch.buf[first + piece.start : first + piece.end].tobytes()
             assert now == piece.made
     assert spool.running() == []
+    spool.close()
+
+
+def test_a_transaction_that_alters_a_table_is_told(tmp_path: Path) -> None:
+    """Not by a message that comes again, and not once the change is rolled back."""
+    spool = Spool(tmp_path, memory_limit=MEMORY, segment_bytes=1 << 20)
+    other, wider = relation(2, "b", "id"), relation(1, "a", "id", "v", "w")
+    changes = [relation(1, "a", "id", "v"), other, relation(1, "a", "id", "v")]
+
+    def part(*messages: Message, sub: int = 7, first: bool = False) -> list[bytes]:
+        inside = [encode.streamed(each, sub) for each in messages]
+        return [encode.message(StreamStart(7, first)), *inside, encode.message(StreamStop())]
+
+    def altered() -> list[bool]:
+        return [each.is_altered for each in spool.running()]
+
+    receive(spool, part(*changes, first=True))
+    assert altered() == [False]
+    receive(spool, part(wider, sub=9))
+    assert altered() == [True]
+    receive(spool, [encode.message(StreamAbort(7, 9))])
+    assert altered() == [False]
+    receive(spool, part(*changes, wider))
+    assert altered() == [True]
     spool.close()
 
 

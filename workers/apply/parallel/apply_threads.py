@@ -9,9 +9,16 @@ files. At the commit the files are added where the rows would be written
 
 A slice's rows of a table become files if all are inserts, if the table is in ``r`` and was copied
 whole (so that no key is looked up), if no declared key and no REPLICA IDENTITY FULL asks for more,
-and if the worker writes the table's files. All remaining changes wait in the spool and are applied
-at the commit, as with ``streaming = on``. The spool keeps all records up to the commit, so files
-may be given up at any time: after an error of a value, a full disk, a changed table, a roll-back.
+if the lake table is in line with the message of the rows, and if the worker writes the table's
+files. All remaining changes wait in the spool and are applied at the commit, as with ``streaming =
+on``. The spool keeps all records up to the commit, so files may be given up at any time: after an
+error of a value, a full disk, a changed table, a roll-back.
+
+A transaction that alters a table between two of its changes gives up all files. The lake's columns
+change at the commit, between the slices: files of the columns before would be refused there, and a
+second attempt would come behind the change, and have the table copied again. Rows of a table whose
+columns changed in front of the first row wait for the commit, and so no value of an excluded column
+is written under another name.
 
 The main thread frames a slice and chooses the runs, because only the main thread may use the tables
 and the subscription's state. A thread of the transaction decodes and writes: no more than
@@ -49,6 +56,7 @@ from config.monitor_limits import (
 )
 from workers.apply.apply_batch import Applier
 from workers.apply.parallel.file_notes import FileNotes, Note
+from workers.apply.parallel.in_line import is_in_line
 from workers.apply.parallel.pieces import Piece, Pieces
 from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, discard, inserts_of
 from workers.apply.table_checks import run_in_form
@@ -165,7 +173,8 @@ class ParallelApply:
         for number, received in running.items():
             transaction = self._open.get(number)
             if transaction is None:
-                if not received.is_complete and len(self._open) < self._most():
+                waits = received.is_complete or received.is_altered
+                if not waits and len(self._open) < self._most():
                     self._begin(received)
                 continue
             _cut(transaction, received)
@@ -235,6 +244,8 @@ class ParallelApply:
             return None
         writer = self._applier.writer
         if writer.must_look_up_keys(rel):
+            return None
+        if not is_in_line(self._applier.store, writer, self._applier.sub, rel, run.relation):
             return None
         return _Rows(run_in_form(run, self._applier.binary), writer.open(rel), writer.options(rel))
 
@@ -309,9 +320,13 @@ class ParallelApply:
 
 
 def _cut(transaction: _Transaction, received: Received) -> None:
-    if received.cut is not None:
-        for made in transaction.pieces.cut(received.cut):
+    """Drop the files of what was rolled back, or all files if a table was altered."""
+    size = -1 if received.is_altered else received.cut
+    if size is not None:
+        for made in transaction.pieces.cut(size):
             discard(made.files)
+    if received.is_altered:
+        transaction.pieces.give_up()
 
 
 def _take(transaction: _Transaction, *, waits: bool = False) -> None:
@@ -355,10 +370,10 @@ def _write(rows: Mapping[int, _Rows], dest: Destination, file_id: str) -> Mappin
             files = _write_table(each, dest, file_id)
             if files is not None:
                 made[relid] = files
+        failpoints.reach("apply.files_written")
     except BaseException:
         discard(made)
         raise
-    failpoints.reach("apply.files_written")
     pa.default_memory_pool().release_unused()
     return made
 

@@ -6,9 +6,9 @@ dropped, and the records in front of the cut are written anew. A piece under way
 the cut is dropped when the writing ends.
 
 Most roll-backs undo the last subtransaction. So a piece ends where the last subtransaction begins
-(``Received.calm``), unless a single subtransaction is twice as large as a piece has to be. A transaction whose pieces are
-dropped again and again gives up: the dropped bytes may be no more than the kept bytes and a piece.
-The remaining records are applied at the commit.
+(``Received.calm``), unless a single subtransaction is twice as large as a piece has to be. A
+transaction whose pieces are dropped again and again gives up: the dropped bytes may be no more than
+the kept bytes and a piece. The remaining records are applied at the commit.
 
 Trace, with pieces of 100 to 200 bytes::
 

@@ -232,10 +232,6 @@ class MemoryDestination(Destination):
         """Forget the rows."""
         self._staged.discard(id(staged.table))
 
-    def discard_files(self, ident: LakeIdent, file_id: str) -> None:
-        """The twin has no files."""
-        del ident, file_id
-
     @property
     def staged(self) -> int:
         """The number of stagings that were not discarded: 0 without a leak."""

@@ -17,10 +17,13 @@ from hypothesis import strategies as st
 from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from config.guc import Settings
+from tests.workers.apply.test_follow_schema import WIDER, A, Publisher, shape, with_default
 from tests.workers.file_lake import FileLake
 from tests.workers.stream.test_in_progress import receive
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import relation, row
+from workers.apply.copy_again import CopyAgain
+from workers.apply.follow_schema import SchemaFollower
 from workers.apply.parallel import apply_threads
 from workers.apply.parallel.apply_threads import ParallelApply
 from workers.apply.parallel.file_notes import FOLDER, FileNotes
@@ -59,17 +62,23 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class World:
-    """A worker with its spool; ``parallel`` is None for ``streaming = on``."""
+    """A worker with its spool; ``threads`` are 0 for ``streaming = on``.
+
+    With a ``publisher`` the worker follows columns.
+    """
 
     folder: Path
     threads: int = 2
     world: Subscribed = field(default_factory=Subscribed)
+    publisher: Publisher | None = None
     reports: list[Any] = field(default_factory=list)
     written: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self.dest = FileLake(self.world.lake, self.world.sub.oid)
         self.applier = self.world.worker(self.dest)
+        if self.publisher is not None:
+            self._follow_columns(self.publisher)
         self.spool = Spool(self.folder / "spool", memory_limit=1 << 20, segment_bytes=1 << 20)
         self.parallel = ParallelApply(
             self.applier,
@@ -80,6 +89,11 @@ class World:
             report=lambda **told: self.reports.append(told["parallel"]),
             wake=self.written.set,
         )
+
+    def _follow_columns(self, publisher: Publisher) -> None:
+        store, writer, given = self.world.store, self.applier.writer, Settings()
+        copies, ask = CopyAgain(store, publisher.size), publisher.ask
+        self.applier.schema = SchemaFollower(store, writer, ask, lambda: given, copies)
 
     def take(self, *messages: bytes) -> None:
         """Receive, and take a turn; then apply what has committed."""
@@ -189,7 +203,7 @@ def test_a_transaction_that_is_rolled_back_leaves_no_file(here: World) -> None:
 
 def test_a_subtransaction_that_is_rolled_back_is_not_in_a_file(here: World) -> None:
     here.take_and_write(*part(7, *RELATIONS, *inserts(1, 20), first=True))
-    here.take_and_write(*part(7, *inserts(100, 100), sub=9))
+    here.take_and_write(*part(7, *inserts(100, 60), sub=9))
     assert len(here.dest.loose) == 2
     here.take(encode.message(StreamAbort(7, 9)))
     assert len(here.dest.loose) == 1
@@ -292,6 +306,68 @@ def test_another_writer_beside_the_commit_costs_the_files_alone(
     here.take(commit(7, 200))
     assert here.rows()[0] == [*pairs(range(1, 21)), (1000, 0)]
     assert here.notes() == []
+
+
+@pytest.mark.parametrize("has_default", [True, False])
+def test_a_table_that_is_altered_behind_its_files(tmp_path: Path, has_default: bool) -> None:
+    """The files are given up, and the lake table follows as with ``on``: no copy is needed."""
+    publisher = Publisher()
+    with closing(World(tmp_path, publisher=publisher)) as here:
+        here.take(*ordinary(6, 50, *inserts(100, 1)))
+        here.take_and_write(*part(7, A, *inserts(1, 20), first=True))
+        assert len(here.dest.loose) == 1
+        publisher.shape = with_default() if has_default else shape("id", "v", "w")
+        here.take(*part(7, WIDER, Insert(1, row("21", "21", "210")), sub=9))
+        assert here.dest.loose == set()
+        here.take(*part(7, *_wide(22, 20)))
+        assert here.dest.loose == set()
+        here.take(commit(7, 200))
+        value = 7 if has_default else None
+        old = [(key, key, value) for key in (*range(1, 21), 100)]
+        assert here.rows()[0] == sorted([*old, *((n, n, 10 * n) for n in range(21, 42))])
+        assert not here.world.rel("a").recopy
+        assert (here.dest.loose, here.notes()) == (set(), [])
+
+
+def test_a_table_that_was_altered_in_a_rolled_back_part(tmp_path: Path) -> None:
+    """The next look comes when the part is gone: the files stay."""
+    with closing(World(tmp_path, publisher=Publisher())) as here:
+        here.take_and_write(*part(7, A, *inserts(1, 20), first=True))
+        altered = part(7, WIDER, *_wide(22, 3), sub=9)
+        here.take(*altered, encode.message(StreamAbort(7, 9)))
+        assert len(here.dest.loose) == 1
+        here.take(*part(7, A, *inserts(21, 2)), commit(7, 200))
+        assert here.rows()[0] == pairs(range(1, 23))
+        assert (here.dest.loose, len(here.dest.committed)) == (set(), 1)
+
+
+def _wide(first: int, count: int) -> list[Message]:
+    keys = range(first, first + count)
+    return [Insert(1, row(str(key), str(key), str(10 * key))) for key in keys]
+
+
+def test_values_of_an_excluded_column_are_in_no_file(tmp_path: Path) -> None:
+    """Columns that were altered before the first row have no files before the commit."""
+    world, publisher = Subscribed(), Publisher()
+    world.declare("a", excluded=("ssn",))
+    publisher.shape = shape("id", "ssn", "v")
+    message = relation(1, "a", "id", "ssn", "v")
+    with closing(World(tmp_path, world=world, publisher=publisher)) as here:
+        here.take(*part(7, message, *_wide(1, 20), first=True))
+        assert here.notes() == [], "the columns were not looked at yet"
+        here.take(commit(7, 200))
+        here.take_and_write(*part(8, message, *_wide(21, 20), first=True))
+        [loose] = here.dest.loose
+        values = [column.to_pylist() for column in here.dest.files[loose][1].columns]
+        assert values == [list(range(21, 41)), list(range(210, 410, 10))]
+        here.take(commit(8, 300))
+        assert here.rows()[0] == [(key, 10 * key) for key in range(1, 41)]
+        publisher.shape = shape("id", "v", "ssn")
+        here.take(*part(9, relation(1, "a", "id", "v", "ssn"), *_wide(41, 20), first=True))
+        assert here.notes() == [], "v is the column that was ssn"
+        with pytest.raises(ReplicationError, match="excluded column"):
+            here.take(commit(9, 400))
+        assert here.rows()[0] == [(key, 10 * key) for key in range(1, 41)]
 
 
 @dataclass
