@@ -156,11 +156,12 @@ class Settings(BaseModel):
         2, ge=0, le=262143, description="tables of one subscription synchronised at a time"
     )
     max_parallel_apply_workers_per_subscription: int = Field(
-        2,
+        0,
         ge=0,
         le=1024,
         description="large transactions of one subscription whose rows are written while they run, "
-        "with streaming = parallel; each takes a thread of the apply worker",
+        "with streaming = parallel; each takes a thread of the apply worker. With 0 parallel works "
+        "as on",
     )
     wal_retrieve_retry_interval: PositiveMilliseconds = Field(
         5.0, description="how long a failed worker or table waits before it is tried again"

@@ -85,7 +85,7 @@ class WithOptions(BaseModel):
         WithJsonSchema({"enum": ["on", "off", "parallel", True, False]}),
     ] = Field(
         Stream.PARALLEL,
-        description="on: large transactions arrive while they run; parallel: new rows are also "
+        description="on: large transactions arrive while they run; parallel: new rows may also be "
         "written meanwhile",
     )
     two_phase: Boolean = Field(

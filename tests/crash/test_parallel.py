@@ -125,8 +125,10 @@ def _played(
     name = f"{name}_{request.param}"  # a folder of the lake for each publisher
     database = new_database(requested_publisher(request), name)
     made = ParallelRounds(family=family, database=database, name=name)
+    family.configure(max_parallel_apply_workers_per_subscription="2")
     made.play(cases_of(PARALLEL, *ways))
     yield made
+    family.configure()
     if name in family.subscriptions:
         family.drop(name)
     family.forget_tables(name)
