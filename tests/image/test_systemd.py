@@ -37,7 +37,7 @@ DOCKERFILE: Final = f"""
 ARG BASE
 FROM {IMAGE} AS program
 FROM ${{BASE}}
-RUN apt-get update && apt-get install --yes --no-install-recommends python3 sudo systemd
+RUN apt-get update && apt-get install --yes --no-install-recommends dbus python3 sudo systemd
 COPY --from=program /opt/pgsub /opt/pgsub
 ENV container=docker
 RUN ln -s /opt/pgsub/java/bin/java /usr/local/bin/ && mkdir /etc/pgsub
