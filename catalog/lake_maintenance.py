@@ -1,4 +1,4 @@
-"""Counters of the maintenance of lake tables.
+"""Counters of the maintenance of lake tables, and who writes the rows of a table.
 
 PostgreSQL's heap knows neither orphan files nor snapshots; the remaining columns have the names of
 pg_stat_all_tables.
@@ -36,6 +36,21 @@ AUTOVACUUM: Final = "autovacuum"
 EXPIRY: Final = "expiry"
 UPKEEP: Final = (COMPACTION, AUTOVACUUM, EXPIRY)
 """The kinds of maintenance: of small files, of files with deleted rows, of snapshots."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeWriter:
+    """The writer that a worker chose when the worker opened the table.
+
+    ``asked`` is the configuration's word then, ``writer`` the choice, ``reason`` the reason for the
+    choice.
+    """
+
+    subid: int
+    relid: int
+    asked: str  # auto | files | spark
+    writer: str  # files | spark
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

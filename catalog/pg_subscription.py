@@ -79,7 +79,8 @@ class TableOptions:
     lake's. ``on_error`` None means the
     setting ``default_on_error``; the other words that begin with ``on_`` and are None mean the
     settings of the same names. ``partition_by``, ``sort_by``, ``location`` and ``properties`` are
-    of a lake table that pgsub makes; see ``catalog.table_layout``.
+    of a lake table that pgsub makes; see ``catalog.table_layout``. ``writer`` None means
+    ``lake.writer``.
     """
 
     to: tuple[str, str] | None = None
@@ -102,6 +103,7 @@ class TableOptions:
     properties: tuple[tuple[str, str], ...] = ()
     excluded: tuple[str, ...] = ()
     masks: tuple[tuple[str, str, str], ...] = ()  # sha256 | null | keyed-hash
+    writer: str | None = None  # auto | files | spark
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -319,6 +319,17 @@ ON CONFLICT (subid, relid, kind) DO UPDATE SET
     failed = excluded.failed,
     error = excluded.error
 
+-- name: lake_writers
+SELECT * FROM lake_writer WHERE subid = :subid
+
+-- name: put_lake_writer
+INSERT INTO lake_writer
+SELECT srsubid, srrelid, :asked, :writer, :reason
+FROM pg_subscription_rel WHERE srsubid = :subid AND srrelid = :relid
+ON CONFLICT (subid, relid) DO UPDATE SET
+    asked = excluded.asked, writer = excluded.writer, reason = excluded.reason
+WHERE (asked, writer, reason) IS NOT (excluded.asked, excluded.writer, excluded.reason)
+
 -- name: forget_maintenance_errors
 UPDATE lake_upkeep SET failed = NULL, error = NULL WHERE subid = :subid AND relid = :relid
 

@@ -221,6 +221,19 @@ CREATE TABLE lake_upkeep (
         REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
 ) STRICT;
 
+-- The writer of a lake table's rows as a worker chose last: the configuration's word, the choice,
+-- and the reason.
+CREATE TABLE lake_writer (
+    subid  INTEGER NOT NULL,
+    relid  INTEGER NOT NULL,
+    asked  TEXT NOT NULL,
+    writer TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (subid, relid),
+    FOREIGN KEY (relid, subid)
+        REFERENCES pg_subscription_rel (srrelid, srsubid) ON DELETE CASCADE
+) STRICT;
+
 -- The enums and composites of a table's columns when the publisher was last asked, as JSON, under
 -- the copy id of the rows; and what has changed since the copy. The time is Unix's, in
 -- microseconds.

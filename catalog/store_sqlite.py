@@ -21,7 +21,7 @@ from catalog.errcodes import (
     UndefinedObject,
 )
 from catalog.expired_files import ExpiredFileLists
-from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep
+from catalog.lake_maintenance import LakeMaintenance, LakeUpkeep, LakeWriter
 from catalog.lake_names import LakeNames
 from catalog.last_error import LastErrors
 from catalog.leaked_branch import LeakedBranches
@@ -380,6 +380,14 @@ class CatalogStore(
     def add_lake_upkeep(self, done: LakeUpkeep) -> None:
         """Add a maintenance of a table, done or failed, if the table is in the subscription."""
         self._write("add_lake_upkeep", dataclasses.asdict(done))
+
+    def lake_writers(self, subid: int) -> list[LakeWriter]:
+        """The writers of a subscription's lake tables, as workers chose last."""
+        return self._all("lake_writers", lambda row: LakeWriter(**dict(row)), subid=subid)
+
+    def put_lake_writer(self, chosen: LakeWriter) -> None:
+        """Store the writer of a table's rows, if it is another than the stored one."""
+        self._write("put_lake_writer", dataclasses.asdict(chosen))
 
     def forget_maintenance_errors(self, subid: int, relid: int) -> None:
         """Forget failures: the table no longer has the rows."""

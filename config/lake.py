@@ -164,6 +164,10 @@ class LakeConfig(BaseModel):
     format_version: Annotated[Literal[2, 3], BeforeValidator(_format_version)] = Field(
         2, description="Iceberg's format of the tables that are made from now on"
     )
+    writer: Literal["auto", "files", "spark"] = Field(
+        "auto",
+        description="who writes the rows: pgsub's own files, Spark, or what the table allows",
+    )
     catalog: Annotated[dict[str, ConfValue], BeforeValidator(_catalog)] = Field(
         default_factory=dict,
         description="keys of spark.sql.catalog.lake, such as type, uri and warehouse",

@@ -135,6 +135,9 @@ class TableModel(BaseModel):
     properties: dict[str, str] = Field(
         default_factory=dict, description="Iceberg's properties of a new lake table"
     )
+    writer: Literal["auto", "files", "spark"] | None = Field(
+        None, description="who writes the rows; default: `lake.writer`"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -186,6 +189,7 @@ class TableModel(BaseModel):
             sort_by=tuple(self.sort_by),
             location=self.location,
             properties=tuple(self.properties.items()),
+            writer=self.writer,
         )
 
     def _check_column_rules(self) -> None:

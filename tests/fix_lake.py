@@ -51,6 +51,7 @@ class Lake:
         format_version: int = 2,
         session: tuple[str, str] | None = None,
         direct: bool = True,
+        writer: str = "auto",
     ) -> Destination:
         """A destination of a worker of its own; the caller closes it.
 
@@ -65,6 +66,7 @@ class Lake:
             staging_dir=self.data_dir / "staging" / str(generation),
             settings=LakeSettings(local_relation_rows, track_commit_timestamp),
             format_version=format_version,
+            writer=writer,
             remember_session=lambda user_id, session_id: self.sessions.append(
                 (user_id, session_id)
             ),

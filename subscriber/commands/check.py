@@ -34,6 +34,7 @@ from subscriber.commands.create_drop import check_password, new_row
 from subscriber.commands.main_slot import check_slot_is_free, slot_warnings
 from subscriber.commands.open_context import open_command_context
 from subscriber.commands.schema.column_rules import rule_findings
+from subscriber.commands.schema.file_writer import writer_findings
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -141,8 +142,9 @@ def _connected(
         findings.append(error)
     if mapped:
         try:
-            context.probe_lake()
+            no_new_files = context.probe_lake()
             findings += lake_findings(mapped, context.lake_tables, context.store, sub)
+            findings += writer_findings(mapped, no_new_files, context)
         except ReplicationError as error:
             findings.append(error)
     return findings

@@ -42,7 +42,8 @@ class CommandContext:
     connect: Callable[[Subscription], ReplicationConn]
     lake: Callable[[], Destination]
     lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
-    probe_lake: Callable[[], None]  # 0A000 if the lake's catalog cannot keep rows exact
+    # 0A000 if the lake's catalog cannot keep rows exact; why workers cannot write new tables' files
+    probe_lake: Callable[[], str | None]
     workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
     wake_launcher: Callable[[], None]  # the catalog was changed; returns at once
     wait_until_workers_reload: Callable[
@@ -53,6 +54,7 @@ class CommandContext:
         [int], AbstractContextManager[None]
     ]  # no worker of the subscription runs inside
     notify: Callable[[Notice], None]
+    lake_writer: str = "auto"  # of the command's file, or in force
 
     @property
     def settings(self) -> Settings:

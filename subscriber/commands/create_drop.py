@@ -55,6 +55,7 @@ from subscriber.commands.main_slot import (
     slot_warnings,
 )
 from subscriber.commands.schema.column_rules import rule_findings
+from subscriber.commands.schema.file_writer import writer_findings
 from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
@@ -182,8 +183,9 @@ def _create(
             for message in row_security_warnings(conn, published_names(mapped)):
                 context.notify(message)
         if mapped:
-            context.probe_lake()
+            no_new_files = context.probe_lake()
             raise_first(list(lake_findings(mapped, context.lake_tables, context.store, sub)))
+            raise_first(list(writer_findings(mapped, no_new_files, context)))
         check_slot_is_free(conn, sub)
         return _make(sub, mapped, conn, context, copy_data=stmt.options.copy_data)
     finally:

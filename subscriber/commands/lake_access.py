@@ -57,6 +57,7 @@ class CommandLake:
         self._lock: DataDirectoryLock | None = None
         self._destination: Destination | None = None
         self._probed = False
+        self._no_files: str | None = None
 
     def close(self) -> None:
         """Release the sessions; end a server started by the command."""
@@ -101,6 +102,7 @@ class CommandLake:
                 staging_dir=self._data_dir / "staging" / "command",
                 settings=in_force.settings,
                 format_version=in_force.lake.format_version,
+                writer=in_force.lake.writer,
                 remember_session=lambda user_id, session_id: None,
                 catalog_file=embedded_catalog_file(self._data_dir),
             )
@@ -121,17 +123,18 @@ class CommandLake:
         with ThreadPoolExecutor(LOOK_UP_AT_ONCE_TABLES, thread_name_prefix="lake") as pool:
             return list(pool.map(destination.table, idents))
 
-    def probe(self) -> None:
+    def probe(self) -> str | None:
         """Probe the lake's catalog once; 0A000 if the catalog cannot keep rows exact.
 
-        The embedded lake's SQLite file is not probed: its promises are tested.
+        The embedded lake's SQLite file is not probed: its promises are tested. Returns why workers
+        could not write the files of new tables, None if they can.
         """
-        if self._is_default() or self._probed:
-            return
-        from workers.lake.iceberg.catalog_probe import probe_catalog
+        if not (self._is_default() or self._probed):
+            from workers.lake.iceberg.catalog_probe import probe_catalog
 
-        probe_catalog(self.answering_url())
-        self._probed = True
+            self._no_files = probe_catalog(self.answering_url())
+            self._probed = True
+        return self._no_files
 
     def _is_default(self) -> bool:
         """Is the lake the embedded one, on the data directory's disk?

@@ -10,6 +10,7 @@ from catalog.errcodes import LakeBroken, ObjectInUse, ReplicationError
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
+from config.lake import stored_lake
 from config.limits import BATCH_END_SECONDS
 from config.load import Config
 from subscriber.commands.context import CommandContext, Worker
@@ -75,6 +76,7 @@ def open_command_context(
             stop_sync_worker=stop_sync_worker,
             workers_stopped=workers_stopped,
             notify=notify,
+            lake_writer=_lake_writer(store, config),
         )
     except LakeBroken:
         with suppress(ReplicationError):  # the command's error is more important
@@ -82,6 +84,13 @@ def open_command_context(
         raise
     finally:
         lake.close()
+
+
+def _lake_writer(store: CatalogStore, config: Config) -> str:
+    """``lake.writer`` of the command's file, or in force where the file says nothing."""
+    if "writer" in config.lake.model_fields_set:
+        return config.lake.writer
+    return stored_lake(store.settings()).writer
 
 
 def connect_publisher(sub: Subscription, settings: Settings) -> ReplicationConn:

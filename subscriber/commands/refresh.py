@@ -46,6 +46,7 @@ from subscriber.commands.leaked_slots import (
     sync_slots_left,
 )
 from subscriber.commands.schema.column_rules import copy_again_under_rules, notify_reruled
+from subscriber.commands.schema.file_writer import writer_findings
 from subscriber.commands.subscription_row import (
     must_be_ready,
     must_have,
@@ -198,6 +199,7 @@ def refresh_tables(
             context.notify(message)
     if new:
         raise_first(list(lake_findings(new, context.lake_tables, context.store, sub)))
+        raise_first(list(writer_findings(new, None, context)))
     copied = [table for table in new if copy_data and not table.holds_messages]
     joining = [table for table in new if table not in copied]
     for error in privilege_findings(conn, copied):

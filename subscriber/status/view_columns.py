@@ -184,6 +184,18 @@ LAKE_MAINTENANCE: Final[Columns] = {
     "upkeep_error": "text",
 }
 
+LAKE_TABLES: Final[Columns] = {
+    "subid": "oid",
+    "subname": "text",
+    "relid": "oid",
+    "relation": "text",
+    "lake_schema": "text",
+    "lake_table": "text",
+    "configured": "text",
+    "writer": "text",
+    "reason": "text",
+}
+
 SCHEMA_CHANGES: Final[Columns] = {
     "subid": "oid",
     "subname": "text",

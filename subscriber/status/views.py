@@ -276,6 +276,35 @@ def _upkeep(known: Sequence[LakeUpkeep]) -> Row:
     return row
 
 
+def _lake_tables(store: CatalogStore, _workers: Workers) -> list[Row]:
+    """A row per lake table: who writes its rows, and why.
+
+    NULL until a worker opens the table under the present configuration.
+    """
+    default = store.settings().get("lake", {}).get("writer", "auto")
+    rows = []
+    for sub in store.subscriptions():
+        chosen = {each.relid: each for each in store.lake_writers(sub.oid)}
+        for rel in store.rels(sub.oid):
+            asked = sub.table_options(rel.nspname, rel.relname).writer or default
+            known = chosen.get(rel.srrelid)
+            current = known if known is not None and known.asked == asked else None
+            rows.append(
+                {
+                    "subid": sub.oid,
+                    "subname": sub.subname,
+                    "relid": rel.srrelid,
+                    "relation": qualified_name(rel.nspname, rel.relname),
+                    "lake_schema": rel.lake_schema,
+                    "lake_table": rel.lake_table,
+                    "configured": asked,
+                    "writer": current and current.writer,
+                    "reason": current and current.reason,
+                }
+            )
+    return rows
+
+
 def _spools(store: CatalogStore, workers: Workers) -> list[Row]:
     """A row per streaming worker: the changes received and not yet applied."""
     streaming = [worker for worker in workers if worker.spool_bytes is not None]
@@ -321,6 +350,7 @@ VIEWS: Final[dict[str, View]] = {
     "leaked_branches": View(view_columns.LEAKED_BRANCHES, _leaked_branches),
     "last_errors": View(view_columns.LAST_ERRORS, _last_errors),
     "lake_maintenance": View(view_columns.LAKE_MAINTENANCE, _lake_maintenance),
+    "lake_tables": View(view_columns.LAKE_TABLES, _lake_tables),
     "schema_changes": View(view_columns.SCHEMA_CHANGES, schema_changes),
     "spools": View(view_columns.SPOOLS, _spools),
 }

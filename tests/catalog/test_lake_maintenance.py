@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.lake_maintenance import COMPACTION, EXPIRY, LakeMaintenance, LakeUpkeep
+from catalog.lake_maintenance import (
+    COMPACTION,
+    EXPIRY,
+    LakeMaintenance,
+    LakeUpkeep,
+    LakeWriter,
+)
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
@@ -102,3 +108,21 @@ def test_errors_that_are_forgotten_leave_the_counts(
         store.add_lake_upkeep(each)
     store.forget_maintenance_errors(rel.srsubid, rel.srrelid)
     assert store.lake_upkeep(rel.srsubid) == [done(rel, EXPIRY, 5)]
+
+
+def test_the_last_writer_of_a_table_stays_as_long_as_the_table(
+    store: CatalogStore, rel: SubscriptionRel
+) -> None:
+    chosen = LakeWriter(rel.srsubid, rel.srrelid, "auto", "files", "It can.")
+    store.put_lake_writer(replace(chosen, relid=rel.srrelid + 1))  # the table has left
+    assert store.lake_writers(rel.srsubid) == []
+    store.put_lake_writer(chosen)
+    assert store.lake_writers(rel.srsubid) == [chosen]
+    version = store.data_version()
+    store.put_lake_writer(chosen)
+    assert store.data_version() == version  # no worker reads the catalog again for it
+    other = replace(chosen, asked="spark", writer="spark", reason="So.")
+    store.put_lake_writer(other)
+    assert store.lake_writers(rel.srsubid) == [other]
+    store.delete_rel(rel.srsubid, rel.srrelid)
+    assert store.lake_writers(rel.srsubid) == []

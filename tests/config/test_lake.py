@@ -14,6 +14,7 @@ from config.lake import LakeConfig, SparkConfig, is_bucket, stored_lake
 def test_without_anything_there_are_defaults() -> None:
     lake = stored_lake({})
     assert (lake.format, lake.format_version, lake.catalog) == ("iceberg", 2, {})
+    assert lake.writer == "auto"
     assert SparkConfig() == SparkConfig(remote=None, staging=None, conf={})
 
 
@@ -32,6 +33,7 @@ def test_the_format_version_may_be_a_number_or_text() -> None:
         (LakeConfig, "format", "delta", "not supported yet"),
         (LakeConfig, "format", "hudi", 'invalid value for parameter "format"'),
         (LakeConfig, "format_version", 4, 'invalid value for parameter "format_version"'),
+        (LakeConfig, "writer", "both", "'auto', 'files' or 'spark'"),
         (SparkConfig, "remote", "http://host", 'does not begin with "sc://"'),
         (SparkConfig, "staging", "relative/folder", "neither an absolute path"),
         (SparkConfig, "staging", "/a/../b", "neither an absolute path"),

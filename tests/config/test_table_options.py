@@ -27,6 +27,7 @@ def test_tables() -> None:
       public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"},
         ssn: {exclude: true}, m: {mask: null}, k: {to: kk, mask: keyed-hash, mask_key_env: K},
         s: {mask: sha256}}}
+      public.g: {writer: spark}
       public.f: {partition_by: [days(at), "bucket(4, id)"], sort_by: [id DESC], location: s3://b/f,
         properties: {write.parquet.compression-codec: gzip}}
 """
@@ -43,6 +44,7 @@ def test_tables() -> None:
             excluded=("ssn",),
             masks=(("m", "null", ""), ("k", "keyed-hash", "K"), ("s", "sha256", "")),
         ),
+        "public.g": TableOptions(writer="spark"),
         "public.f": TableOptions(
             partition_by=("days(at)", "bucket(4, id)"),
             sort_by=("id DESC",),

@@ -25,8 +25,8 @@ Row = dict[str, Any]
 # What there is
 
 OUR_VIEWS: Final = {
-    "leaked_slots", "leaked_branches", "last_errors", "lake_maintenance", "schema_changes",
-    "spools",
+    "leaked_slots", "leaked_branches", "last_errors", "lake_maintenance", "lake_tables",
+    "schema_changes", "spools",
 }  # fmt: skip
 OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "pg_subscription": (

@@ -24,6 +24,7 @@ from workers.lake.destination import Destination
 from workers.lake.new_layout import PLAIN, NewLayout
 from workers.lake.segment import Generated, Segment
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.writer_choice import WriterChoice, choose
 from workers.publisher.interfaces import Row, SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
@@ -274,6 +275,7 @@ class LakeTwin:
     discarded: list[tuple[str, str]] = field(default_factory=list)
     on_fence: Callable[[LakeTable], LakeTable] = lambda table: table
     changes_columns: bool = True
+    only_spark: str | None = None
 
     def add(
         self,
@@ -330,6 +332,9 @@ class LakeTwin:
 
     def drop_table(self, ident: LakeIdent) -> None:
         del self.tables[ident]
+
+    def choose_writer(self, ident: LakeIdent, asked: str) -> WriterChoice:
+        return choose(asked, self.only_spark, ident)
 
     def create_branch(self, ident: LakeIdent, branch: str) -> None:
         """Nothing is ever on one."""

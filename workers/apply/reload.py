@@ -8,7 +8,7 @@ from typing import Final
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from workers.process.worker_exit import WorkerExit
-from workers.process.worker_process import WorkerProcess
+from workers.process.worker_process import LAKE_WRITER, WorkerProcess
 from workers.stream.start import Stream
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ _RESTART_ON_SETTING: Final = (
     "local_relation_rows",
     "track_commit_timestamp",
     "is_superuser",
+    LAKE_WRITER,
 )
 """Settings that are read when the lake's threads, staging, tables and the connection are made."""
 

@@ -19,6 +19,7 @@ from workers.lake.new_layout import PLAIN, NewLayout
 from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
+from workers.lake.writer_choice import AUTO, WriterChoice, choose
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,6 +79,14 @@ class Destination(Protocol):
         Readers see the change at once, all branches have the new columns, and rows in the lake stay
         as they are. A change that was made already has no effect.
         """
+
+    def choose_writer(self, ident: LakeIdent, asked: str | None) -> WriterChoice:
+        """Choose the writer of a table's rows from here on; ``asked`` is the configuration's word.
+
+        None means the destination's default. 0A000 if the writer that is asked for cannot be had.
+        A destination may have a single writer.
+        """
+        return choose(asked or AUTO, None, ident)
 
     def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:
         """Give a table another name, in another schema too; the files stay where they are.

@@ -40,8 +40,8 @@ from workers.process.launcher_link import LauncherLink
 class WorkerLake:
     """One worker's lake; ``relid`` is 0 in an apply worker.
 
-    ``dest`` is None until ``open``. ``closed_unused_at`` is the monotonic time of the last
-    ``close_unused_sessions``.
+    ``dest`` is None until ``open``, as is ``writer``, the value of ``lake.writer`` that counts.
+    ``closed_unused_at`` is the monotonic time of the last ``close_unused_sessions``.
     """
 
     data_dir: Path
@@ -52,6 +52,7 @@ class WorkerLake:
     link: LauncherLink
     dest: Destination | None = None
     closed_unused_at: float = 0.0
+    writer: str | None = None
 
     def open(self, settings: Settings) -> Destination:
         """Open the lake after every Spark session of this worker's predecessors is closed for good.
@@ -62,6 +63,8 @@ class WorkerLake:
         own_folder = f"{root}/{self._folder_name}"
         left_open = self.store.spark_sessions(self.subid, self.relid)
         url = self.link.lake_url()  # which may take minutes
+        lake = stored_lake(self.store.settings())
+        self.writer = lake.writer
         # Only a sync worker takes a session over: an apply worker copies nothing.
         since = time.time() - SESSION_IDLE_SECONDS
         dest = IcebergDestination(
@@ -69,7 +72,8 @@ class WorkerLake:
             identity=Identity(self.subid),
             staging_dir=own_folder,
             settings=settings,
-            format_version=stored_lake(self.store.settings()).format_version,
+            format_version=lake.format_version,
+            writer=lake.writer,
             remember_session=self._remember_session,
             session=self._take_idle_session(since=since) if self.relid else None,
             has_successor=self._is_replaced,
@@ -81,6 +85,10 @@ class WorkerLake:
         self._remove_staged(root, self.subid, self.relid, keep=own_folder)
         self.dest = dest
         return dest
+
+    def has_other_writer(self) -> bool:
+        """Has ``lake.writer`` another value by now than the value that counts?"""
+        return self.writer not in (None, stored_lake(self.store.settings()).writer)
 
     def hand_over_session(self) -> None:
         """Leave the session of a finished copy to the next copy, which then needs no new session.

@@ -23,6 +23,7 @@ import logging
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from catalog.errcodes import ReplicationError
 from catalog.last_error import LastError
@@ -37,6 +38,9 @@ from workers.process.worker_exit import WorkerExit
 from workers.process.worker_lake import WorkerLake
 
 log = logging.getLogger(__name__)
+
+LAKE_WRITER: Final = "lake.writer"
+"""A setting outside ``settings`` that a worker takes over."""
 
 
 @dataclass(slots=True)
@@ -91,7 +95,8 @@ class WorkerProcess:
         old, self.settings = self.settings, stored_settings(self.store.settings())
         use_format(self.settings.log_format)
         names = Settings.model_fields
-        return [name for name in names if getattr(old, name) != getattr(self.settings, name)]
+        changed = [name for name in names if getattr(old, name) != getattr(self.settings, name)]
+        return [*changed, LAKE_WRITER] if self.lake.has_other_writer() else changed
 
     def subscription(self) -> Subscription:
         """Read the subscription; raise ``WorkerExit`` if it was removed or is disabled."""

@@ -67,6 +67,7 @@ from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
 from workers.sync.remember_columns import columns_to_remember, remember_columns
+from workers.tables.lake_writer import choose_lake_writer
 from workers.tables.new_table import prepare_lake_table
 from workers.tables.position import recopy_command, stamp_at
 from workers.tables.table_locks import TableLocks
@@ -109,6 +110,7 @@ def copy_table(
         remembered = partial(columns_to_remember, *what, dest=dest)
         former = process.store.former_owners()
         lake = prepare_lake_table(sub, rel, remote, options, dest, former, remembered)
+    choose_lake_writer(dest, process.store, rel, options)
     text = remember_columns(remembered(lake.columns), lake, dest) or masks_text(options, rel.epoch)
     base = lake.snapshot_id
     rel = _store_beginning(process, conn, rel, remote, shape, base, origin_startpos, text)
@@ -136,10 +138,9 @@ def copy_table(
     conn.command("COMMIT")
     if rows:
         _settle_keys(copy, key)
-    name = f"{rel.nspname}.{rel.relname}"
     log.info(
-        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s"',
-        *(sub.oid, rel.srrelid, origin_startpos, rows, len(ranges), name),
+        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
+        *(sub.oid, rel.srrelid, origin_startpos, rows, len(ranges), rel.nspname, rel.relname),
     )
     held_nothing = rel.recopy or bool(source) or (is_new(lake) and not options.adopt)
     return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan

@@ -41,6 +41,7 @@ from workers.lake.segment import Constants
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable, Stamp
 from workers.process import failpoints
+from workers.tables.lake_writer import choose_lake_writer
 from workers.tables.open_table import OpenTable, same_sync
 from workers.tables.parallel import wait_for_all
 from workers.tables.position import check_position, recopy_command
@@ -122,6 +123,7 @@ class OpenTables:
         with at_fault(rel):
             lake = self.read(rel)
             stamp = check_position(rel, lake, self._sub.subname, source)
+            choose_lake_writer(self._dest, self._store, rel, self.options(rel))
         floor = LSN(max(stamp.floor, rel.floor))
         self._on_opened(rel.srrelid, lake)
         lake = replace(lake, snapshots=())  # maintenance alone counts snapshots

@@ -8,9 +8,17 @@ from datetime import UTC, datetime
 import pytest
 
 from catalog.errcodes import UndefinedTable
-from catalog.lake_maintenance import COMPACTION, EXPIRY, LakeMaintenance, LakeUpkeep
+from catalog.lake_maintenance import (
+    COMPACTION,
+    EXPIRY,
+    LakeMaintenance,
+    LakeUpkeep,
+    LakeWriter,
+)
 from catalog.last_error import LastError
+from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import Setter, SubRelState
 from catalog.store_sqlite import CatalogStore
 from subscriber.status.views import VIEWS, view
@@ -202,6 +210,33 @@ def test_what_upkeep_did_to_a_table(store: CatalogStore) -> None:
     store.put_lake_maintenance(LakeMaintenance(*of, at, 2, 54))
     (row,) = rows("lake_maintenance", store)
     assert (row["orphan_files_removed"], row["compaction_count"]) == (54, 2)
+
+
+def test_who_writes_a_table_and_why(store: CatalogStore) -> None:
+    sub, rel = subscribed(store)
+    (row,) = rows("lake_tables", store)
+    assert row == {
+        "subid": sub.oid,
+        "subname": "mysub",
+        "relid": rel.srrelid,
+        "relation": qualified_name(rel.nspname, rel.relname),
+        "lake_schema": rel.lake_schema,
+        "lake_table": rel.lake_table,
+        "configured": "auto",
+        "writer": None,
+        "reason": None,
+    }
+    store.put_lake_writer(LakeWriter(sub.oid, rel.srrelid, "auto", "files", "It can."))
+    (row,) = rows("lake_tables", store)
+    assert (row["configured"], row["writer"], row["reason"]) == ("auto", "files", "It can.")
+    # The file says otherwise by now, and no worker has opened the table since.
+    store.put_settings({"lake": {"writer": "spark"}})
+    (row,) = rows("lake_tables", store)
+    assert (row["configured"], row["writer"], row["reason"]) == ("spark", None, None)
+    options = {qualified_name(rel.nspname, rel.relname): TableOptions(writer="auto")}
+    store.update_subscription(sub.oid, tables=options)
+    (row,) = rows("lake_tables", store)
+    assert (row["configured"], row["writer"], row["reason"]) == ("auto", "files", "It can.")
 
 
 @pytest.mark.parametrize("name", ["last_errors", "spools", "lake_maintenance", "schema_changes"])

@@ -77,8 +77,16 @@ def test_a_setting_the_lake_was_opened_with_starts_the_worker_again(loop: Loop) 
         loop.run(*inserts(0, 1))
 
 
+def test_another_writer_starts_the_worker_again(loop: Loop) -> None:
+    loop.process.lake.writer = "auto"
+    loop.world.store.put_settings({"settings": {"batch_max_rows": 1}, "lake": {"writer": "spark"}})
+    with pytest.raises(WorkerExit, match=r"another lake\.writer"):
+        loop.run(*inserts(0, 1))
+
+
 def test_a_sync_worker_goes_on_with_the_lake_it_has(loop: Loop) -> None:
     loop.process.relid = loop.world.rel("a").srrelid
+    loop.process.lake.writer = "files"
     loop.say(batch_max_rows=1, lake_commit_workers=9)
     loop.run(*inserts(0, 1))
     assert loop.receiver.durable == [100]

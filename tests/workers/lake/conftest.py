@@ -26,11 +26,18 @@ def through_spark(iceberg: Make) -> Make:
     return partial(iceberg, direct=False)
 
 
+@pytest.fixture
+def spark_writer(iceberg: Make) -> Make:
+    """Destinations on the gateway that leave all rows to Spark."""
+    return partial(iceberg, writer="spark")
+
+
 @pytest.fixture(
     params=[
         "memory_lake",
         pytest.param("iceberg", marks=pytest.mark.spark),
         pytest.param("through_spark", marks=pytest.mark.spark),
+        pytest.param("spark_writer", marks=[pytest.mark.spark, pytest.mark.long]),
     ]
 )
 def make(request: pytest.FixtureRequest) -> Make:

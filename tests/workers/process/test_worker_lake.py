@@ -29,10 +29,18 @@ class Lake:
     closed: list[str]
     taken: tuple[str, str] | None
     format_version: int
+    writer: str
 
     def __init__(
-        self, _url: str, *, session: tuple[str, str] | None, format_version: int, **_given: Any
+        self,
+        _url: str,
+        *,
+        session: tuple[str, str] | None,
+        format_version: int,
+        writer: str,
+        **_given: Any,
     ) -> None:
+        type(self).writer = writer
         type(self).closed = []
         type(self).taken = session
         type(self).format_version = format_version
@@ -182,7 +190,7 @@ def test_a_worker_that_ends_removes_its_folders(tmp_path: Path, staging: str | N
     folders = [place / f"{ours}_7_{n}" for place in places for n in (1, 10)]
     for folder in folders:
         folder.mkdir(parents=True)
-    lake.dest = cast("Any", Lake("", session=None, format_version=2))
+    lake.dest = cast("Any", Lake("", session=None, format_version=2, writer="auto"))
     lake.close()
     assert [folder for folder in folders if folder.exists()] == folders[1::2]
 
@@ -197,6 +205,21 @@ def test_new_tables_get_the_format_that_is_in_force_when_a_worker_starts(
         closed(store, tmp_path, Link(), ours)
         found.append(Lake.format_version)
     assert found == [2, 2, 3]
+
+
+def test_the_writer_counts_that_is_in_force_when_a_worker_starts(
+    store: CatalogStore, tmp_path: Path
+) -> None:
+    ours = subscribed(store, "ours")
+    store.put_settings({"lake": {"writer": "spark"}})
+    lake = WorkerLake(tmp_path, ours, 0, 5, store, cast("Any", Link()))
+    assert not lake.has_other_writer()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_lake, "IcebergDestination", Lake)
+        lake.open(Settings())
+    assert (Lake.writer, lake.has_other_writer()) == ("spark", False)
+    store.put_settings({})
+    assert lake.has_other_writer()
 
 
 def test_a_session_was_closed_by_a_successor_or_by_the_server(

@@ -31,6 +31,7 @@ from workers.lake.sql.status_tables import DIGEST, PROPERTIES, StatusTable
 from workers.lake.staged_rows import NewFile
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeColumn, LakeIdent
+from workers.lake.writer_choice import Unwritable
 
 
 class _NotHereError(Exception):
@@ -91,7 +92,7 @@ def _write(
 ) -> NewFile | None:
     """Write the rows to a file of the table; None without rows. ``paths`` gets its path."""
     files = read_layout(metadata, store)
-    if files is None or files.names != table.rows.column_names:
+    if isinstance(files, Unwritable) or files.names != table.rows.column_names:
         raise _NotHereError
     names = [f"c{number}" for number in range(table.rows.num_columns)]
     batches = table.rows.combine_chunks().rename_columns(names).to_batches()

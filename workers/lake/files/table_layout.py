@@ -1,8 +1,8 @@
 """How the data files of a table are written, as the table's metadata says.
 
 ``read_layout`` reads the layout from the metadata. A table with a feature that this room does not
-implement has no layout, and Spark writes the table: unknown partition transforms, files in unusual
-places or formats, encryption, default values, and types that are never published.
+implement is ``Unwritable``, and Spark writes the table: unknown partition transforms, files in
+unusual places or formats, encryption, default values, and types that are never published.
 
 A file of new rows belongs to one partition of the table's current spec, and the rows of a row group
 are in the table's sort order. Iceberg reads the partition from the metadata, so all files lie in
@@ -33,6 +33,7 @@ from workers.lake.staged_rows import LayoutId
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.local_path import is_local
 from workers.lake.storage.store import TableStore
+from workers.lake.writer_choice import Unwritable
 
 FIELD_ID: Final = b"PARQUET:field_id"
 """The key of a field's metadata that holds Iceberg's id of the column."""
@@ -98,8 +99,10 @@ class TableLayout:
             self.store.remove(path)
 
 
-def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) -> TableLayout | None:
-    """Read the layout from a table's metadata; None if Spark has to write the table.
+def read_layout(
+    metadata: Mapping[str, Any], store: TableStore | None = None
+) -> TableLayout | Unwritable:
+    """Read the layout from a table's metadata; ``Unwritable`` if Spark has to write the table.
 
     ``store`` is the store of a table in a bucket, reached with the table's keys.
     """
@@ -107,23 +110,24 @@ def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) ->
     properties: Mapping[str, str] = metadata.get("properties", {})
     if store is None and is_local(location):
         store = store_for(location)
-    if store is None or _is_special(properties):
-        return None
+    if store is None:
+        return Unwritable(_STORE)
+    special = special_property(properties)
+    if special is not None:
+        return Unwritable(only_spark(special))
     fields = current_fields(metadata)
-    found = [_field(each["name"], each["id"], each["type"], each["required"]) for each in fields]
-    columns = [column for column in found if column is not None]
-    codec = _CODECS.get(properties.get("write.parquet.compression-codec", "zstd").lower())
-    level = properties.get("write.parquet.compression-level")
-    if codec is None or len(columns) < len(found) or any(map(_has_default, fields)):
-        return None
+    columns: list[pa.Field[Any]] = []
+    for each in fields:
+        column = _field(each["name"], each["id"], each["type"], each["required"])
+        if column is None or _has_default(each):
+            what = "a type" if column is None else "a default value"
+            return Unwritable(f'Column "{each["name"]}" has {what} that only Spark writes.')
+        columns.append(column)
     spec, order = current_spec(metadata), current_order(metadata)
-    if spec is None or order is None:
-        return None
-    types = {field["id"]: column.type for field, column in zip(fields, columns, strict=True)}
-    computed = [(each.source_id, each.transform) for each in spec.fields]
-    computed += [(each.source_id, each.transform) for each in order]
-    if not all(_is_computed(types, *each) for each in computed):
-        return None
+    if spec is None or order is None or not _are_computed(fields, columns, spec, order):
+        return Unwritable("Only Spark computes the table's partitions or sort order.")
+    codec = _CODECS[properties.get("write.parquet.compression-codec", "zstd").lower()]
+    level = properties.get("write.parquet.compression-level")
     return TableLayout(
         store,
         location,
@@ -141,6 +145,18 @@ def read_layout(metadata: Mapping[str, Any], store: TableStore | None = None) ->
         order=order,
         has_places=has_places(metadata),
     )
+
+
+def _are_computed(
+    fields: Sequence[Mapping[str, Any]],
+    columns: Sequence[pa.Field[Any]],
+    spec: PartitionSpec,
+    order: Sequence[SortField],
+) -> bool:
+    types = {field["id"]: column.type for field, column in zip(fields, columns, strict=True)}
+    computed = [(each.source_id, each.transform) for each in spec.fields]
+    computed += [(each.source_id, each.transform) for each in order]
+    return all(_is_computed(types, *each) for each in computed)
 
 
 def _is_computed(types: Mapping[int, pa.DataType], source_id: int, transform: Transform) -> bool:
@@ -166,18 +182,35 @@ def _merges_on_read(properties: Mapping[str, str]) -> bool:
     return all(mode == "merge-on-read" for mode in modes)
 
 
-_ELSEWHERE: Final = ("write.data.path", "write.folder-storage.path", "write.object-storage.path")
+_ELSEWHERE: Final = (
+    "write.data.path",
+    "write.folder-storage.path",
+    "write.object-storage.path",
+    "encryption.key-id",
+)
+_STORE: Final = (
+    "A worker reaches S3 with keys of lake.catalog or of the environment, and a folder; this table "
+    "lies elsewhere, or its catalog lends the keys."
+)
 
 
-def _is_special(properties: Mapping[str, str]) -> bool:
-    """Does the table ask more of a writer than Parquet files in the folder ``data``?"""
-    return bool(
-        any(key in properties for key in _ELSEWHERE)
-        or properties.get("write.object-storage.enabled", "false").lower() == "true"
-        or properties.get("write.format.default", "parquet").lower() != "parquet"
-        or "encryption.key-id" in properties
-        or any(key.startswith("write.parquet.bloom-filter") for key in properties)
-    )
+def special_property(properties: Mapping[str, str]) -> str | None:
+    """A property that asks more of a writer than Parquet files in the folder ``data``, if any."""
+    for key, value in properties.items():
+        if (
+            key in _ELSEWHERE
+            or key.startswith("write.parquet.bloom-filter")
+            or (key == "write.object-storage.enabled" and value.lower() == "true")
+            or (key == "write.format.default" and value.lower() != "parquet")
+            or (key == "write.parquet.compression-codec" and value.lower() not in _CODECS)
+        ):
+            return key
+    return None
+
+
+def only_spark(name: str) -> str:
+    """The reason why a worker cannot write the files of a table with a special property."""
+    return f"Only Spark writes a table with the property {name}."
 
 
 def _field(name: str, field_id: int, type: Any, required: bool) -> pa.Field[Any] | None:

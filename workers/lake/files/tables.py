@@ -1,9 +1,10 @@
 """The tables of a destination: which tables this process writes, and the state kept for them.
 
-Two kinds of state:
+Three kinds of state:
 
 * A table's layout and the list of a branch's files. Both are dropped after a failure on the table.
   The list is dropped with the branch too: deletes on a branch do not apply to the next branch.
+* The configuration's word for the writer of a table: it stays for the life of the destination.
 * Keys and deleted rows, read from files. Files never change, so the caches stay valid.
 """
 
@@ -12,7 +13,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import pyarrow as pa
 
@@ -39,13 +42,46 @@ from workers.lake.staged_rows import NewFile, OwnFiles, Staged
 from workers.lake.storage.local_path import is_local
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
+from workers.lake.writer_choice import (
+    AUTO,
+    NO_GATEWAY,
+    SPARK,
+    Unwritable,
+    WriterChoice,
+    choose,
+)
+
+_NO_DELETES: Final = (
+    "Only Spark writes deletes of the table: its changes are not merged on read, or it has format "
+    "1, or a column _row_id."
+)
 
 
 class SparkTables:
     """The tables of a destination for which Spark writes all files."""
 
-    def __init__(self, staging: Staging) -> None:
+    def __init__(self, staging: Staging, default: str = AUTO) -> None:
+        """``default`` is the word for tables of which the configuration says nothing."""
         self._staging = staging
+        self._default = default
+        self._asked: dict[LakeIdent, str] = {}
+
+    def choose_writer(self, ident: LakeIdent, asked: str | None) -> WriterChoice:
+        """Choose the writer of a table's rows, from here on; 0A000 if the writer cannot be had.
+
+        ``asked`` is the configuration's word for the table, None for the default. Several
+        published tables may be written to a lake table: Spark writes all of them if one says so.
+        """
+        own = asked or self._default
+        word = SPARK if self._asked.get(ident) == SPARK else own
+        self._asked[ident] = word
+        refusal = None if word == SPARK else self._refusal(ident)
+        return replace(choose(word, refusal, ident), asked=own)
+
+    def _refusal(self, ident: LakeIdent) -> str | None:
+        """Why this process cannot write the table's files."""
+        del ident
+        return NO_GATEWAY
 
     def stage(
         self,
@@ -94,24 +130,34 @@ class SparkTables:
 class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
 
-    def __init__(self, commits: FileCommits, staging: Staging) -> None:
-        super().__init__(staging)
+    def __init__(self, commits: FileCommits, staging: Staging, default: str = AUTO) -> None:
+        super().__init__(staging, default)
         self._commits = RefusedFiles(commits)
         self._lock = threading.Lock()
-        self._files: dict[LakeIdent, TableLayout | None] = {}
+        self._files: dict[LakeIdent, TableLayout | Unwritable] = {}
         self._dead = DeletedRowsCache()
         self._keys = KeyCache()
         self._known: dict[LakeIdent, tuple[str, BranchFiles]] = {}
 
     def files(self, ident: LakeIdent) -> TableLayout | None:
-        """The table's layout; None if Spark has to write the table."""
+        """The table's layout; None if Spark has to write the table, or shall."""
+        if self._asked.get(ident, self._default) == SPARK:
+            return None
+        found = self._layout(ident)
+        return None if isinstance(found, Unwritable) else found
+
+    def _refusal(self, ident: LakeIdent) -> str | None:
+        """Why this process cannot write the table's files."""
+        found = self._layout(ident)
+        if isinstance(found, Unwritable):
+            return found.reason
+        return None if found.writes_deletes else _NO_DELETES
+
+    def _layout(self, ident: LakeIdent) -> TableLayout | Unwritable:
         with self._lock:
             if ident in self._files:
                 return self._files[ident]
-        what = f'reading lake table "{ident}"'
-        metadata = self._commits.metadata(ident, what)
-        here = is_local(metadata["location"])
-        found = read_layout(metadata, None if here else self._commits.store(ident, what))
+        found = layout_of(self._commits, ident)
         with self._lock:
             self._files[ident] = found
         return found
@@ -210,6 +256,14 @@ class FileTables(SparkTables):
         with self._lock:
             self._files.pop(ident, None)
             self._known.pop(ident, None)
+
+
+def layout_of(commits: FileCommits, ident: LakeIdent) -> TableLayout | Unwritable:
+    """How this process writes the files of a table as the table is now."""
+    what = f'reading lake table "{ident}"'
+    metadata = commits.metadata(ident, what)
+    here = is_local(metadata["location"])
+    return read_layout(metadata, None if here else commits.store(ident, what))
 
 
 def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:

@@ -19,6 +19,9 @@ or of the catalog is passed on. The table is dropped in any case.
 
 Without the gateway, on a Spark server of the user, step 4 is left out: Spark reads the newest state
 before every commit.
+
+The scratch table also tells whether a worker could write the files of a new table, for
+``lake.writer: files``. The answer is no promise of the catalog, and refuses nothing.
 """
 
 from __future__ import annotations
@@ -34,11 +37,13 @@ from catalog.pg_lsn import LSN
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.connect.sessions import Sessions
+from workers.lake.files.tables import layout_of
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
-from workers.lake.interfaces.table_api import LateCommits, TableApi
+from workers.lake.interfaces.table_api import FileCommits, LateCommits, TableApi
 from workers.lake.metadata.snapshots import FENCE, History, stamp_properties
 from workers.lake.new_layout import NewTable
 from workers.lake.table import BRANCH_PREFIX, MAIN, LakeColumn, LakeIdent, Stamp
+from workers.lake.writer_choice import NO_GATEWAY, Unwritable
 
 SCHEMA: Final = "pg_catalog"
 """The schema of the status tables: no table of a publisher is there."""
@@ -58,31 +63,40 @@ def new_name() -> str:
     return f"pgsub_probe_{uuid.uuid4().hex[:12]}"
 
 
-def probe_catalog(url: str, name: str | None = None, left: str | None = None) -> None:
+def probe_catalog(url: str, name: str | None = None, left: str | None = None) -> str | None:
     """Probe the catalog of the lake server at ``url``; 0A000 if the catalog breaks a promise.
 
     ``name`` is the scratch table's; ``left`` is the table of a probe that died, and is dropped.
+    Returns why a worker could not write the files of a new table; None if a worker can.
     """
     gateway, close = choose_gateway(url)
     sessions = Sessions(url, "pgsub", lambda _user, _session: None, close_catalogs=close)
-    tables, _ = choose_table_api(gateway, sessions)
+    tables, commits = choose_table_api(gateway, sessions)
     try:
         if left is not None:
             tables.drop_table(LakeIdent(SCHEMA, left))
-        probe(tables, tables if isinstance(tables, GatewayTableApi) else None, name)
+        late = tables if isinstance(tables, GatewayTableApi) else None
+        return probe(tables, late, name, commits)
     finally:
         sessions.close()
         tables.close()
 
 
-def probe(tables: TableApi, late: LateCommits | None, name: str | None = None) -> None:
+def probe(
+    tables: TableApi,
+    late: LateCommits | None,
+    name: str | None = None,
+    commits: FileCommits | None = None,
+) -> str | None:
     """Probe the catalog of ``tables``. ``late`` commits on a stale state, where that is possible.
 
-    Raises 0A000 if the catalog breaks a promise, and what the catalog or the store raises.
+    Raises 0A000 if the catalog breaks a promise, and what the catalog or the store raises. Returns
+    why a worker could not write files of the scratch table, None if a worker could.
     """
     ident = LakeIdent(SCHEMA, name or new_name())
     try:
         _probe(tables, late, ident)
+        return NO_GATEWAY if commits is None else _refusal(commits, ident)
     finally:
         with contextlib.suppress(ReplicationError):  # the first error is the one to tell
             tables.drop_table(ident)
@@ -108,6 +122,11 @@ def _probe(tables: TableApi, late: LateCommits | None, ident: LakeIdent) -> None
     tip = _commit_to_branch(tables, ident, branch, second).refs[branch]
     tables.fast_forward(ident, branch)
     _expect(tables.history(ident).refs.get(MAIN) == tip, FAST_FORWARD)
+
+
+def _refusal(commits: FileCommits, ident: LakeIdent) -> str | None:
+    found = layout_of(commits, ident)
+    return found.reason if isinstance(found, Unwritable) else None
 
 
 def _commit_to_branch(tables: TableApi, ident: LakeIdent, branch: str, stamp: Stamp) -> History:

@@ -23,6 +23,7 @@ from workers.lake.sql.segment_writer import MergeSegmentWriter
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.staging import Staging
 from workers.lake.table import MAIN, LakeColumn
+from workers.lake.writer_choice import AUTO
 
 
 def choose_gateway(url: str) -> tuple[Gateway | None, CloseCatalogs | None]:
@@ -45,9 +46,14 @@ def choose_table_api(
     return api, api
 
 
-def choose_tables(commits: FileCommits | None, staging: Staging) -> SparkTables:
-    """The tables of a destination. Only with ``commits`` can pgsub write files of a table."""
-    return SparkTables(staging) if commits is None else FileTables(commits, staging)
+def choose_tables(commits: FileCommits | None, staging: Staging, writer: str = AUTO) -> SparkTables:
+    """The tables of a destination. Only with ``commits`` can pgsub write files of a table.
+
+    ``writer`` is the configuration's word for tables without a word of their own.
+    """
+    if commits is None:
+        return SparkTables(staging, writer)
+    return FileTables(commits, staging, writer)
 
 
 @dataclass(frozen=True, slots=True)

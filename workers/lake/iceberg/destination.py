@@ -43,6 +43,7 @@ from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
 from workers.lake.iceberg.failed_publish import move_main
 from workers.lake.iceberg.known_columns import KnownColumns
+from workers.lake.iceberg.known_others import KnownOthers
 from workers.lake.iceberg.new_table import first_summary, is_unfinished
 from workers.lake.metadata.snapshots import FENCE, OWNER, lake_table
 from workers.lake.metadata.table_state import TableState
@@ -52,13 +53,7 @@ from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing
 from workers.lake.sql.find_rows import count_repeated
 from workers.lake.sql.merge_results import count
 from workers.lake.sql.orphan_files import KeptFiles, remove_orphans
-from workers.lake.sql.other_writers import (
-    NO_OTHER_WRITERS,
-    SINCE,
-    OtherWriters,
-    all_others,
-    look_for_others,
-)
+from workers.lake.sql.other_writers import SINCE, all_others
 from workers.lake.sql.rewrite_files import compact
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.statements import TABLE_PROPERTIES
@@ -73,6 +68,7 @@ from workers.lake.table import (
     LakeTable,
     Stamp,
 )
+from workers.lake.writer_choice import AUTO, WriterChoice
 
 
 class IcebergDestination(Destination):
@@ -86,6 +82,7 @@ class IcebergDestination(Destination):
         staging_dir: Path | str,
         settings: LakeSettings,
         format_version: int = 2,
+        writer: str = AUTO,
         remember_session: Callable[[str, str], None],
         conf: Mapping[str, str] | None = None,
         session: tuple[str, str] | None = None,
@@ -96,6 +93,7 @@ class IcebergDestination(Destination):
         ``has_successor``: did a successor close this session, which was closed from outside?
         ``catalog_file``: the embedded lake's catalog, if the tables are there. ``format_version``:
         Iceberg's version for new tables. Only version 3 tells the writers of rows apart.
+        ``writer`` is ``lake.writer``.
         """
         user_id = f"pgsub_{identity.subid}"
         gateway, close = choose_gateway(url)
@@ -104,13 +102,13 @@ class IcebergDestination(Destination):
         self._maintenance_sessions = made(fenced=False)
         self._staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
-        self._file_tables = choose_tables(commits, self._staging)
+        self._file_tables = choose_tables(commits, self._staging, writer)
         self._columns = KnownColumns(self._tables, self._file_tables.forget)
         self._branch_positions: dict[tuple[LakeIdent, str], Stamp] = {}
         self._generated = CheckedGenerated(self._sessions, self._columns)
-        self._finds_other_writers = settings.track_commit_timestamp
-        self._format_version = max(format_version, SINCE if self._finds_other_writers else 0)
-        self._other_writers: dict[LakeIdent, OtherWriters] = {}
+        finds_others = settings.track_commit_timestamp
+        self._others = KnownOthers(self._sessions, finds=finds_others)
+        self._format_version = max(format_version, SINCE if finds_others else 0)
         self._durability = Durability(self._tables, self._sessions, catalog_file)
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
@@ -219,9 +217,7 @@ class IcebergDestination(Destination):
         self._file_tables.forget(ident)
         self._tables.create_branch(ident, branch, at)
         self._durability.committed(ident, 1)
-        if self._finds_other_writers:  # later rows of other writers make the publication fail
-            known = self._other_writers.get(ident)
-            self._other_writers[ident] = look_for_others(self._sessions.get(), ident, known)
+        self._others.look(ident)
 
     def drop_branches(
         self, ident: LakeIdent, *, keep: str | None = None, prefix: str = BRANCH_PREFIX
@@ -243,6 +239,10 @@ class IcebergDestination(Destination):
             self._file_tables.remove_copied(ident, copy_id)
 
     # -- writing ----------------------------------------------------------------------------------
+
+    def choose_writer(self, ident: LakeIdent, asked: str | None) -> WriterChoice:
+        """Choose the writer of a table's rows; see ``writer_choice``."""
+        return self._file_tables.choose_writer(ident, asked)
 
     def stage(
         self,
@@ -435,8 +435,8 @@ class IcebergDestination(Destination):
 
     def _writer(self, session: LakeSession, ident: LakeIdent, branch: str) -> BranchWriter:
         columns, ranges = self._columns.of(ident), self._columns.key_ranges(ident)
-        others = self._other_writers.get(ident, NO_OTHER_WRITERS)
         queries = RowQueries(session, self._staging, ident, branch, ranges)
+        others = self._others.of(ident)
         writers = writers_for(self._file_tables, self._tables, queries, columns, others)
         return BranchWriter(self._tables, ident, branch, writers)
 

@@ -54,7 +54,7 @@ def metadata(*types: Any, required: bool = False, **changes: Any) -> dict[str, A
 
 def known(found: dict[str, Any]) -> TableLayout:
     files = read_layout(found)
-    assert files is not None
+    assert isinstance(files, TableLayout)
     return files
 
 

@@ -17,9 +17,15 @@ from tests.workers.lake.files.layouts import (
     rows,
     written,
 )
-from workers.lake.files.table_layout import TableLayout, read_layout
+from workers.lake.files.table_layout import (
+    TableLayout,
+    only_spark,
+    read_layout,
+    special_property,
+)
 from workers.lake.metadata.partitioning import SortField, Transform
 from workers.lake.storage.local_path import is_local, local_path
+from workers.lake.writer_choice import Unwritable
 
 
 def test_a_plain_table_s_files_are_known() -> None:
@@ -59,7 +65,7 @@ SEVERAL_COLUMNS = {"spec-id": 0, "fields": [{"transform": "bucket[4]", "source-i
     ids=str,
 )
 def test_other_places_and_unknown_transforms_are_left_to_spark(changes: dict[str, Any]) -> None:
-    assert read_layout(metadata(**changes)) is None
+    assert isinstance(read_layout(metadata(**changes)), Unwritable)
 
 
 def test_partitions_and_the_order_of_new_files_are_known() -> None:
@@ -92,7 +98,9 @@ def test_a_table_that_had_partitions_once_has_places() -> None:
     ],
 )
 def test_what_a_table_asks_for_besides_is_left_to_spark(name: str, value: str) -> None:
-    assert read_layout(metadata(properties=ON_READ | {name: value})) is None
+    found = read_layout(metadata(properties=ON_READ | {name: value}))
+    assert found == Unwritable(only_spark(name))
+    assert special_property({"write.format.default": "parquet"}) is None
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,8 @@ def test_what_a_table_asks_for_besides_is_left_to_spark(name: str, value: str) -
     ids=str,
 )
 def test_a_type_nothing_is_published_to_is_left_to_spark(type: Any) -> None:
-    assert read_layout(metadata("long", type)) is None
+    why = 'Column "b" has a type that only Spark writes.'
+    assert read_layout(metadata("long", type)) == Unwritable(why)
 
 
 @pytest.mark.parametrize("default", ["initial-default", "write-default"])
@@ -117,7 +126,8 @@ def test_a_column_with_a_default_is_left_to_spark(default: str) -> None:
     """Rows that have no value there have it all the same."""
     found = metadata("long", "int")
     found["schemas"][1]["fields"][1][default] = 7
-    assert read_layout(found) is None
+    why = 'Column "b" has a default value that only Spark writes.'
+    assert read_layout(found) == Unwritable(why)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
 from workers.lake.metadata.snapshots import History
 from workers.lake.new_layout import NewTable
 from workers.lake.table import MAIN, LakeIdent
+from workers.lake.writer_choice import NO_GATEWAY
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +109,8 @@ def no_move(unfit: Unfit, ident: LakeIdent, branch: str) -> None:
 def test_a_catalog_that_keeps_all_promises_passes(
     lake_server: Lake, tables: GatewayTableApi
 ) -> None:
-    probe_catalog(lake_server.url)
-    probe_catalog(lake_server.spark_url)
+    assert probe_catalog(lake_server.url) is None
+    assert probe_catalog(lake_server.spark_url) == NO_GATEWAY
     fit = Unfit(tables)
     probe(fit, fit)
     [scratch] = fit.dropped
@@ -140,6 +141,17 @@ def test_a_broken_promise_is_named_and_the_table_dropped(
     assert error.value.primary == f"the catalog of the lake does not keep {promise}"
     [scratch] = unfit.dropped
     assert tables.describe(scratch) is None
+
+
+def test_a_store_that_no_worker_reaches_breaks_no_promise(tables: GatewayTableApi) -> None:
+    elsewhere = Unfit(tables, metadata=in_a_bucket, store=lambda *_: None)
+    found = probe(elsewhere, elsewhere, None, elsewhere)
+    assert found is not None
+    assert "its catalog lends the keys" in found
+
+
+def in_a_bucket(unfit: Unfit, ident: LakeIdent, what: str) -> dict[str, Any]:
+    return {**unfit.real.metadata(ident, what), "location": "s3://bucket/t"}
 
 
 def test_what_the_store_says_is_passed_on_and_the_table_dropped(tables: GatewayTableApi) -> None:
