@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError
 
 from workers.lake.api.iceberg_threads import read_deletes_at_once, remove_at_once
 from workers.lake.connect.session_conf import CATALOG
@@ -16,6 +19,15 @@ from workers.lake.table_totals import TOTALS
 
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
+
+_MISSING: Final = re.compile(
+    r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
+)
+
+
+def is_missing(text: str) -> bool:
+    """Does the text of a Java exception say that there is no such table, or no such schema?"""
+    return _MISSING.match(text.lstrip()) is not None
 
 
 class JavaApi:
@@ -87,6 +99,16 @@ class JavaApi:
         found: dict[str, Any] = json.loads(text)
         TOTALS.note_metadata(ident, len(found.get("snapshots", ())), len(text.encode()))
         return found
+
+    def metadata_if_any(self, ident: LakeIdent) -> dict[str, Any] | None:
+        """``metadata`` of a table that may be missing: known by the error, without a question."""
+        try:
+            return self.metadata(ident)
+        except Py4JJavaError as error:
+            thrown: Any = error.java_exception
+            if is_missing(str(thrown.toString())):
+                return None
+            raise
 
     def as_json(self, metadata: Any) -> dict[str, Any]:
         """Iceberg's metadata of a table as data."""

@@ -37,9 +37,10 @@ def written(api: JavaApi, ident: LakeIdent, key: str) -> tuple[str | None, int] 
 
     The table's metadata file has both, and no Spark job reads it.
     """
-    if not api.has_table(ident):
+    metadata = api.metadata_if_any(ident)
+    if metadata is None:
         return None
-    snapshots = api.metadata(ident).get("snapshots", [])
+    snapshots = metadata.get("snapshots", [])
     last: dict[str, Any] = max(snapshots, key=lambda each: int(each["sequence-number"]), default={})
     return last.get("summary", {}).get(key), len(snapshots)
 

@@ -24,7 +24,6 @@ scratch table of a probe.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from catalog.errcodes import FeatureNotSupported
 from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
+from workers.lake.api.java_api import is_missing
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, repeated
@@ -69,9 +69,6 @@ from workers.lake.storage.store import TableStore
 from workers.lake.table import MAIN, LakeColumn, LakeIdent
 
 _FOR_EVER: Final = 2**63 - 1
-_MISSING: Final = re.compile(
-    r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
-)
 
 
 class GatewayTableApi(TableApi, FileCommits, LateCommits):
@@ -340,7 +337,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             with self._gateway.api(f'removing files of lake table "{ident}"') as api:
                 return expired_files.remove_unnamed(api, ident, files, table_uuid)
         except LakeFailure as error:
-            if _MISSING.match(error.message.lstrip()):
+            if is_missing(error.message):
                 return 0
             raise
 
@@ -399,7 +396,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         try:
             return self.metadata(ident, what)
         except LakeFailure as error:
-            if _MISSING.match(error.message.lstrip()):
+            if is_missing(error.message):
                 return None
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,10 +35,30 @@ def api(lake_server: Lake) -> Iterator[JavaApi]:
 
 def test_what_was_written_last(api: JavaApi, lake_server: Lake) -> None:
     assert status_commits.written(api, IDENT, DIGEST) is None
+    no_schema = LakeIdent("no_such_schema", "t")
+    assert status_commits.written(api, no_schema, DIGEST) is None
     for number in (1, 2):
         table = content(n=pa.array([number]))
         assert write_status_files(lake_server.url, {IDENT.table: table}) == {}
         assert status_commits.written(api, IDENT, DIGEST) == (table.digest, number)
+
+
+def test_a_table_is_loaded_once_to_be_looked_at(
+    api: JavaApi, lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each load is a request, behind a REST catalog."""
+    assert write_status_files(lake_server.url, {IDENT.table: content(n=pa.array([1]))}) == {}
+    loads: list[LakeIdent] = []
+    load = JavaApi.load
+
+    def counted(self: JavaApi, ident: LakeIdent) -> Any:
+        loads.append(ident)
+        return load(self, ident)
+
+    monkeypatch.setattr(JavaApi, "load", counted)
+    monkeypatch.setattr(JavaApi, "has_table", lambda *_: pytest.fail("asks for the table"))
+    assert status_commits.written(api, IDENT, DIGEST) is not None
+    assert loads == [IDENT]
 
 
 def test_refused_files_go_and_a_snapshot_s_files_stay(api: JavaApi, lake_server: Lake) -> None:
