@@ -8,8 +8,8 @@ of the tables in ``s`` and ``r`` with the types of the last comparison:
   another one. The worker asks after the batch was received, so the answer shows each renaming that
   was committed before a row of the batch.
 - every few seconds, the same without a batch, and at the start.
-- a table that was announced since: within seconds; before the next batch if a column is of a type
-  that is not built in.
+- a table that was announced since: within seconds; behind the batch that announced the table, if a
+  column is of a type that is not built in.
 - all tables once a minute: a column that is dropped and added again is announced with the next row
   change only.
 
@@ -124,6 +124,7 @@ class TextWatch:
     _due: float = 0.0
     _all_due: float = field(init=False)
     _silent_until: float = 0.0
+    _is_behind_batch: bool = False
 
     def __post_init__(self) -> None:
         self._all_due = self.clock() + ALL_TABLES_SECONDS
@@ -133,7 +134,15 @@ class TextWatch:
     ) -> list[ChangedText]:
         """Compare the tables, if the time has come; return what has changed."""
         now = self.clock()
-        if now < self._due or now < self._silent_until:
+        if now < self._silent_until:
+            return []
+        if self._is_behind_batch:  # the types of its new columns, before another ALTER TYPE
+            self._is_behind_batch = False
+            tables = _comparable(rels)
+            fresh = self._fresh_with_text(tables, relmap)
+            if fresh:
+                return self._look(sub, tables, fresh, relmap)
+        if now < self._due:
             return []
         self._due = now + TEXT_COMPARISON_SECONDS
         every = now >= self._all_due
@@ -149,14 +158,9 @@ class TextWatch:
         """Compare the tables with text that has changed; call this with a batch in hand."""
         if self.clock() < self._silent_until:
             return []
+        self._is_behind_batch = True
         tables = _comparable(rels)
-        fresh = {
-            relid: rel
-            for relid, rel in self._fresh(tables, relmap).items()
-            if (relation := relmap.get(relid)) is None
-            or may_change_text([column.typid for column in relation.columns])
-        }
-        return self._look(sub, tables, fresh, relmap)
+        return self._look(sub, tables, self._fresh_with_text(tables, relmap), relmap)
 
     def keep(self, text: ChangedText) -> None:
         """Store a change that the caller has acted on: it is told once."""
@@ -228,6 +232,17 @@ class TextWatch:
         if epoch != rel.epoch:
             return relation is not None or self._known_types(rel) is None
         return relation is not None and asked is not relation
+
+    def _fresh_with_text(
+        self, tables: Mapping[int, SubscriptionRel], relmap: LogicalRepRelMap
+    ) -> dict[int, SubscriptionRel]:
+        """Those of ``_fresh`` that may have a type that is not built in."""
+        return {
+            relid: rel
+            for relid, rel in self._fresh(tables, relmap).items()
+            if (relation := relmap.get(relid)) is None
+            or may_change_text([column.typid for column in relation.columns])
+        }
 
     def _known_types(self, rel: SubscriptionRel) -> _Known | None:
         """The last comparison of the table under the present copy id."""

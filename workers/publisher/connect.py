@@ -51,9 +51,19 @@ def with_host_of(sub: Subscription, conn: WalReceiverConn) -> Subscription:
 def connect_beside(
     sub: Subscription, streaming: WalReceiverConn, interrupted: Callable[[], bool]
 ) -> WalReceiverConn:
-    """Open an ordinary session on the host that ``streaming`` reached."""
+    """Open an ordinary session on the host that ``streaming`` reached.
+
+    Whoever waits in the session gets the error that ends the stream. A frozen publisher answers no
+    question and drops no connection: only the receive thread notices, by ``wal_receiver_timeout``.
+    """
+
+    def is_over() -> bool:
+        if streaming.stream_lost is not None:
+            raise streaming.stream_lost
+        return interrupted()
+
     there = with_host_of(sub, streaming)
-    return connect_publisher(there, sub.subname, interrupted, replication=False)
+    return connect_publisher(there, sub.subname, is_over, replication=False)
 
 
 _SESSION_OPTIONS: Final = (

@@ -105,6 +105,8 @@ class WalReceiverConn:
         """Called when a statement has waited for some seconds, and then once a minute."""
         self._on_wait_at = math.inf
         self._datoid: int | None = None
+        self.stream_lost: BaseException | None = None
+        """What ended the stream of this connection: a session beside it then ends, too."""
 
     @property
     def pgconn_ptr(self) -> int:

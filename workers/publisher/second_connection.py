@@ -3,11 +3,11 @@
 A walsender that streams takes no queries. The second connection goes to the host that the first
 connection reached: another host, a standby that lags, would answer from an older catalog.
 
-Most questions open a session and end it. That is too slow for a question before each batch:
-``KeptSession`` stays open between questions. It opens at the first question for a mark, and is
-opened anew if it was lost between two questions: the publisher or a proxy may end a session that is
-quiet. It holds no transaction and no lock between two questions. A worker without a table that
-needs marks keeps no session: a question for types opens one for itself.
+Most questions open and end a session, too slowly for a question before each batch: a
+``KeptSession`` stays open between questions. The session opens at the first question for a mark,
+and opens anew after a loss: the publisher or a proxy may end a quiet session. Between two questions
+the session holds no transaction and no lock. A worker without tables that need marks keeps no
+session: a question for types opens a session of its own.
 """
 
 from __future__ import annotations

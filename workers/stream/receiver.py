@@ -209,6 +209,7 @@ class Receiver(threading.Thread):
             self._send_feedback(force=False)
         except BaseException as error:
             self.error = error
+            self._conn.stream_lost = error
         self._wake_main()
 
     def _turn(self) -> None:

@@ -352,6 +352,21 @@ def test_a_new_column_of_a_type_of_its_own_is_looked_at_before_the_next_batch(
     assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
 
 
+def test_the_types_of_a_new_column_are_known_behind_its_batch(watched: Watched) -> None:
+    """A label is renamed before the next look by the clock, and before the next batch."""
+    watched.types[1] = PLAIN
+    watched.turn()
+    watched.batch()
+    announced = relation(1, "a", "id", "v")
+    columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
+    watched.relmap.update(replace(announced, columns=columns))
+    watched.types[1] = stages("new")
+    watched.turn(0.0)
+    watched.types[1] = stages("open")
+    watched.batch()
+    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
 def test_a_table_that_joins_with_an_older_text_is_compared(watched: Watched) -> None:
     """Its types are of its copy's snapshot; the other table has told of the label meanwhile."""
     watched.turn()

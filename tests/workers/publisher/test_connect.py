@@ -6,13 +6,16 @@ import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from psycopg import pq
 
 from catalog.errcodes import AdminShutdown, ConnectionFailure
+from catalog.pg_subscription import Subscription
 from tests.waiting import wait_until
-from workers.publisher.connect import connect, full_conninfo
+from workers.publisher.connect import connect, connect_beside, full_conninfo
 
 
 @pytest.fixture
@@ -88,3 +91,20 @@ def test_a_publisher_that_vanishes_is_noticed_within_a_minute(
     finally:
         pgconn.finish()
     assert tuple(found) == expected
+
+
+def test_a_question_beside_a_lost_stream_ends_with_the_stream_s_error(
+    silent: socket.socket,
+) -> None:
+    """A frozen publisher answers nothing; the receive thread gives it up."""
+    lost = ConnectionFailure("terminating logical replication worker due to timeout")
+    streaming = cast("Any", SimpleNamespace(host=dict, stream_lost=None))
+    sub = Subscription("mysub", conninfo(silent), ("pub",))
+    with ThreadPoolExecutor(1) as pool:
+        trying = pool.submit(connect_beside, sub, streaming, lambda: False)
+        client, _ = silent.accept()
+        with client:
+            assert client.recv(8), "the startup packet"
+            streaming.stream_lost = lost
+            wait_until(trying.done, 5, "the question ends")
+    assert trying.exception() is lost

@@ -288,3 +288,15 @@ def test_a_reply_that_is_asked_for_confirms_nothing_that_is_pending(tmp_path: Pa
             assert updates.get(timeout=60) == (510, confirmed)
         receiver.stop()
     assert remembered == [300, 510]
+
+
+def test_what_ends_the_stream_is_known_to_the_sessions_beside(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question on a second session waits for a frozen publisher until then."""
+    receiver.set_limits(replace(LIMITS, wal_receiver_timeout=20.0))
+    receiver._heard -= 30.0
+    monkeypatch.setattr(receiver, "_turn", receiver._wait)
+    receiver.run()
+    assert isinstance(receiver.error, ConnectionFailure)
+    assert receiver._conn.stream_lost is receiver.error
