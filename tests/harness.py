@@ -6,7 +6,6 @@ compares is what any other reader sees.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -28,7 +27,7 @@ from config.load import Config, from_stored
 from tests import commands
 from tests.twin import in_order
 from tests.waiting import wait_until
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 from workers.process.launcher_client import query_launcher
 
 if TYPE_CHECKING:
@@ -44,8 +43,11 @@ SETTINGS = {
 }
 
 
-_PR_CAPBSET_DROP = 24
-_CAP_DAC_OVERRIDE = 1
+_WITHOUT_THE_RIGHT = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_DAC_OVERRIDE
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 class CommandError(AssertionError):
@@ -68,7 +70,7 @@ class Pgsub:
         *,
         almighty: bool = True,
     ) -> None:
-        self._begin = die_with_parent if almighty else _as_anybody
+        self._almighty = almighty
         self.data_dir = data_dir
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.lake_dir = lake_dir or data_dir / "lake"
@@ -108,13 +110,14 @@ class Pgsub:
         """Start a command that stays in the foreground; ``terminal`` is a terminal to run it on."""
         assert self._launcher is None, "a launcher runs already"
         with self.log_file.open("ab") as log:
+            # Nothing is left behind by a killed test run.
+            argv = dying_with_parent([str(COMMAND), "--data-dir", str(self.data_dir), *words])
             self._launcher = subprocess.Popen(
-                [str(COMMAND), "--data-dir", str(self.data_dir), *words],
+                argv if self._almighty else _as_anybody(argv),
                 stdin=subprocess.DEVNULL if terminal is None else terminal,
                 stdout=log if terminal is None else terminal,
                 stderr=log if terminal is None else terminal,
                 env=self.env,
-                preexec_fn=self._begin,  # nothing is left behind by a killed test run
             )
 
     def wait_running(self, timeout: float = 120.0) -> None:
@@ -303,11 +306,11 @@ class Pgsub:
         return python_rows(self.arrow(schema, table), columns)
 
 
-def _as_anybody() -> None:
+def _as_anybody(argv: Sequence[str]) -> list[str]:
     """No process from here on has root's right to write everywhere (Linux; elsewhere it stays)."""
-    die_with_parent()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
+    if sys.platform != "linux":
+        return list(argv)
+    return [sys.executable, "-I", "-S", "-c", _WITHOUT_THE_RIGHT, *argv]
 
 
 def python_rows(found: pa.Table, columns: Sequence[str] | None = None) -> list[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from tests.ports import free_port
 from tests.waiting import wait_until
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 
 REGION = "eu-central-1"
 """Not the one that a client takes when it is told of none."""
@@ -118,12 +118,13 @@ def object_store(folder: Path, *, strict: bool = False) -> Iterator[ObjectStore]
     port = free_port()
     with (folder / "object_store.log").open("wb") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            dying_with_parent(
+                [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+            ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=env,
-            preexec_fn=die_with_parent,
         )
     try:
         wait_until(lambda: _answers(server, port), 120, f"moto's server listens; see {log.name}")

@@ -31,7 +31,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 from workers.process.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
 
 LATER: Final = "apply.branch_rewritten"
@@ -255,14 +255,15 @@ def slow_storage(folder: Path, milliseconds: float = _MILLISECONDS) -> Iterator[
 
     OSError where the kernel does not let us (``slow_storage.py`` says what it takes).
     """
-    argv = [sys.executable, "-I", str(_SLOW_STORAGE), str(folder), str(milliseconds)]
+    argv = dying_with_parent(
+        [sys.executable, "-I", str(_SLOW_STORAGE), str(folder), str(milliseconds)]
+    )
     waited: list[int] = []
     with subprocess.Popen(
         argv,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_parent,
     ) as process:
         assert process.stdout is not None
         said = process.stdout.readline().strip()

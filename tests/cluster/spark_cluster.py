@@ -27,7 +27,7 @@ from workers.lake.server.java import Java, find_java
 from workers.lake.server.known_jars import CLIENTS, Jar
 from workers.lake.server.lake_server import prepare_catalog
 from workers.lake.server.server_conf import embedded_catalog
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 
 PATIENCE: Final = 300.0
 """Seconds in which each process has to be up, on however busy a machine."""
@@ -180,13 +180,12 @@ def _start(
     }
     with log.open("wb") as out:
         return subprocess.Popen(
-            list(words),
+            dying_with_parent(words),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
             cwd=log.parent,
             env=env,
-            preexec_fn=die_with_parent,
         )
 
 

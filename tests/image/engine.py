@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from tests.waiting import wait_until
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 
 BASE: Final = "pgsub-test-base:bookworm"
 BASE_VARIABLE: Final = "PGSUB_IMAGE_BASE"
@@ -61,16 +61,16 @@ def engine() -> Iterator[None]:
     if answers():
         yield
         return
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+    dockerd = shutil.which("dockerd")
+    if os.geteuid() != 0 or dockerd is None:
         pytest.skip("no Docker engine runs, and only root with Debian's docker.io can start one")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as file:
             daemon = subprocess.Popen(
-                ["dockerd", "--pidfile", f"{folder}/pid"],
+                dying_with_parent([dockerd, "--pidfile", f"{folder}/pid"]),
                 stdout=file,
                 stderr=file,
-                preexec_fn=die_with_parent,
             )
         try:
             wait_until(lambda: answers() or daemon.poll() is not None, what="dockerd answers")

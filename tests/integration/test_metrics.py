@@ -25,7 +25,7 @@ from tests.harness import SETTINGS, Pgsub
 from tests.ports import free_port
 from tests.prometheus import program, promtool
 from tests.waiting import wait_until
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 
 SECRET = "planted-r0w-value"
 PASSWORD = "planted-passw0rd"
@@ -232,15 +232,16 @@ def _scrape(monitored: Monitored, folder: Path) -> None:
     often = "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
     (folder / "prometheus.yml").write_text(often + scrape.replace("9187", str(monitored.port)))
     server = subprocess.Popen(
-        [
-            program("prometheus"),
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'tsdb'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
+        dying_with_parent(
+            [
+                str(program("prometheus")),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'tsdb'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ]
+        ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        preexec_fn=die_with_parent,
     )
     try:
 

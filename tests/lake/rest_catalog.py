@@ -23,7 +23,7 @@ from workers.lake.server.file_store import FileStore
 from workers.lake.server.jars import resolve, resolved_jars, spark_home
 from workers.lake.server.java import find_java
 from workers.lake.server.known_jars import Jar
-from workers.parent_death import die_with_parent
+from workers.parent_death import dying_with_parent
 
 _LIST: Final = Path(__file__).with_name("rest_fixture_jars.txt")
 PATIENCE: Final = 120.0
@@ -79,12 +79,14 @@ def rest_catalog(
     }
     with log.open("wb") as out:
         server = subprocess.Popen(
-            [
-                str(find_java().path),
-                *("-Xmx256m", "-XX:+UseSerialGC"),
-                *("-cp", os.pathsep.join(map(str, fixture_jars()))),
-                "org.apache.iceberg.rest.RESTCatalogServer",
-            ],
+            dying_with_parent(
+                [
+                    str(find_java().path),
+                    *("-Xmx256m", "-XX:+UseSerialGC"),
+                    *("-cp", os.pathsep.join(map(str, fixture_jars()))),
+                    "org.apache.iceberg.rest.RESTCatalogServer",
+                ]
+            ),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -95,7 +97,6 @@ def rest_catalog(
                 **keys,
                 **env,
             },
-            preexec_fn=die_with_parent,
         )
     try:
         wait_until(lambda: _answers(server, port, log), PATIENCE, f"the catalog listens; see {log}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,10 +75,15 @@ def test_a_program_that_is_not_there_is_told() -> None:
 
 
 def test_no_process_of_ours_runs_python_between_fork_and_exec() -> None:
-    """A thread may hold a lock at the fork; then the copy, and the parent, would wait for ever."""
-    sources = [path for room in ("workers", "subscriber") for path in (ROOT / room).rglob("*.py")]
-    users = [path.name for path in sources if "preexec_fn=" in path.read_text()]
-    assert (len(sources) > 100, users) == (True, [])
+    """A thread may hold a lock at the fork; then the copy, and the parent, would wait for ever.
+
+    gRPC begins threads in the copy, whose descriptors are closed by then: the copy is aborted.
+    """
+    rooms = ("workers", "subscriber", "tests")
+    sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
+    users = sorted(path.name for path in sources if "preexec_fn=" in path.read_text())
+    # One test of a full disk sets a limit in the copy.
+    assert (len(sources) > 100, users) == (True, ["test_create_errors.py", Path(__file__).name])
 
 
 def is_running(pid: int) -> bool:
