@@ -409,6 +409,22 @@ def _said(path: Path) -> list[tuple[int, str]]:
     return [(node.lineno, node.value) for node in said if isinstance(node.value, str)]
 
 
+def test_what_a_test_reads_inside_a_destination_exists() -> None:
+    """``dest`` is ``Any`` in the tests, so mypy does not see a renamed attribute."""
+    tree = _tree(ROOT / "workers/lake/iceberg/destination.py")
+    nodes = list(ast.walk(tree))
+    has = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    stored = [node for node in nodes if isinstance(node, ast.Attribute)]
+    has |= {node.attr for node in stored if isinstance(node.ctx, ast.Store)}
+    read = {
+        (name, _name(path))
+        for path in TESTS
+        for name in re.findall(r"\bdest\.(_[a-z]\w*)", path.read_text())
+    }
+    assert "_sessions" in {name for name, _ in read}
+    assert not {(name, path) for name, path in read if name not in has}
+
+
 @pytest.mark.parametrize("path", PRODUCT + TESTS, ids=_name)
 def test_an_exemption_says_why_on_its_line(path: Path) -> None:
     silent = [

@@ -277,4 +277,4 @@ def test_nothing_is_looked_for_while_it_is_off(iceberg: Make, lake_ident: LakeId
     table.sql("UPDATE {t} SET v = 'theirs'")
     assert differs(table.apply(change(dest, {1: UPDATE}))) == (0, 0)
     assert OTHERS not in read_properties(dest._sessions.get(), lake_ident)
-    assert dest._other_writers.get(lake_ident, NO_OTHER_WRITERS) == NO_OTHER_WRITERS
+    assert dest._others.of(lake_ident) == NO_OTHER_WRITERS
