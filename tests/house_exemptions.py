@@ -23,9 +23,6 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     "workers/changes": {
         "table_work": BY_ITS_ROOM,
     },
-    "workers/columnar": {
-        "warm": BY_ITS_ROOM,
-    },
     "workers/lake": {
         "copy_plan": BY_ITS_ROOM,
         "staged_rows": BY_ITS_ROOM,

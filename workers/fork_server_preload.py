@@ -18,8 +18,9 @@ import workers.apply.worker
 import workers.lake.connect.session
 import workers.main
 import workers.sync.worker  # noqa: F401 (imported for the forked worker)
-from workers.columnar.warm import warm
+from workers.columnar.warm import compile_apart, warm
 
+compile_apart()
 warm()
 gc.collect()
 gc.freeze()

@@ -65,8 +65,11 @@ _FOLDER: Final = str(_folder(_HERE / "__pycache__" / _NAME, _user_cache() / _NAM
 
 
 def kept() -> bool:
-    """True if the cache has kernels: without a cache the compilation takes a minute."""
-    return bool(config.CACHE_DIR) or Path(_FOLDER).is_dir()
+    """True if the cache has kernels: without a cache the compilation takes a minute.
+
+    The folder alone says nothing: Numba creates the folder as soon as a kernel is imported.
+    """
+    return bool(config.CACHE_DIR) or any(Path(_FOLDER).rglob("*.nbi"))
 
 
 def kernel(function: Kernel) -> Kernel:

@@ -1,12 +1,16 @@
 """Load every kernel before the first byte arrives.
 
 Kernels are compiled on first use and cached beside the modules. Loading a kernel from the cache
-takes tens of milliseconds; compiling all kernels after an installation takes most of a minute. A
-worker calls ``warm`` while waiting for the publisher or the lake.
+takes tens of milliseconds; compiling all kernels after an installation takes most of a minute. The
+fork server calls ``warm`` once, before the first worker.
+
+The compiler keeps 300 MB for as long as the process lives, and each forked worker would count them
+as its own. So ``compile_apart`` lets another process compile, which ends.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from contextlib import suppress
 
@@ -23,8 +27,10 @@ from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.fold.unique_keys import UniqueKeys
 from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.frame import frame
+from workers.columnar.kernel import kept
 from workers.columnar.key_search import KeyNumbers, numbers_of
 from workers.columnar.subtransactions import Subtransactions
+from workers.parent_death import die_with_parent
 
 _INT8 = 20  # pg_type's oid
 _NUMERIC = 1700
@@ -41,6 +47,24 @@ def _copy_error(
     sqlstate: str, primary: str, detail: str | None = None, hint: str | None = None
 ) -> Exception:
     return ValueError(sqlstate, primary, detail, hint)
+
+
+def compile_apart() -> None:
+    """Compile the kernels in a process that ends, unless the cache has them.
+
+    Call where no thread runs: the process is a copy of this one. A process that fails is no error;
+    ``warm`` compiles what is missing.
+    """
+    if kept():
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            die_with_parent()
+            warm()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def warm() -> None:

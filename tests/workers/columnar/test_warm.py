@@ -1,0 +1,36 @@
+"""Where kernels are compiled that the cache does not have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from workers.columnar import warm as home
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_kernels_are_compiled_in_a_process_that_ends(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = tmp_path / "compiled"
+
+    def warm() -> None:
+        compiled.write_text(f"{os.getpid()} {os.getppid()}")
+        if fails:
+            raise MemoryError
+
+    monkeypatch.setattr(home, "warm", warm)
+    monkeypatch.setattr(home, "kept", lambda: False)
+    home.compile_apart()
+    child, parent = map(int, compiled.read_text().split())
+    assert (child != os.getpid(), parent) == (True, os.getpid())
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, os.WNOHANG)
+
+
+def test_kernels_of_the_cache_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "kept", lambda: True)
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process was forked"))
+    home.compile_apart()
