@@ -13,6 +13,7 @@ session: a question for types opens a session of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -48,16 +49,14 @@ def fetch_published(
     lock could last for ever: the holder may be waiting for the subscription's confirmation
     (TRUNCATE under synchronous_standby_names).
     """
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
-        conn.exec(_LOCK_TIMEOUT)
-        return fetch_fingerprints(conn, sub.subpublications)
-    except ReplicationError as error:
-        if error.code != LOCK_NOT_AVAILABLE:
-            raise
-        return None
-    finally:
-        conn.close()
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
+        try:
+            conn.exec(_LOCK_TIMEOUT)
+            return fetch_fingerprints(conn, sub.subpublications)
+        except ReplicationError as error:
+            if error.code != LOCK_NOT_AVAILABLE:
+                raise
+            return None
 
 
 def ask_identities(
@@ -67,11 +66,8 @@ def ask_identities(
     relids: Collection[int],
 ) -> Identities:
     """Ask for the replica identities of relations; the query waits for no lock."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
         return fetch_identities(conn, sub.subpublications, relids)
-    finally:
-        conn.close()
 
 
 def ask_delimiters(
@@ -81,11 +77,8 @@ def ask_delimiters(
     oids: Collection[int],
 ) -> dict[int, str]:
     """Ask what separates the elements of array types; the query waits for no lock."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
         return fetch_delimiters(conn, oids)
-    finally:
-        conn.close()
 
 
 def ask_relids(
@@ -95,12 +88,9 @@ def ask_relids(
     names: Collection[TableName],
 ) -> dict[TableName, int]:
     """Ask for the oids of tables by name; the query waits for no lock."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
         conn.patience = CONNECT_SECONDS
         return fetch_relids(conn, names)
-    finally:
-        conn.close()
 
 
 def ask_names(
@@ -110,12 +100,9 @@ def ask_names(
     relids: Collection[int],
 ) -> dict[int, TableName]:
     """Ask for the names of tables by oid; the query waits for no lock."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
         conn.patience = CONNECT_SECONDS
         return fetch_names(conn, relids)
-    finally:
-        conn.close()
 
 
 def ask_shape(
@@ -125,11 +112,8 @@ def ask_shape(
     relid: int,
 ) -> TableShape | None:
     """Ask for the present shape of a relation; the queries wait for no lock on a table."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
         return fetch_shape(conn, relid, sub.subpublications)
-    finally:
-        conn.close()
 
 
 def ask_size(
@@ -139,11 +123,8 @@ def ask_size(
     relid: int,
 ) -> int:
     """Ask for the bytes of a table; the query waits a moment for a lock at most."""
-    conn = connect_beside(sub, streaming, interrupted)
-    try:
+    with closing(connect_beside(sub, streaming, interrupted)) as conn:
         return fetch_size(conn, relid)
-    finally:
-        conn.close()
 
 
 @dataclass(slots=True)
