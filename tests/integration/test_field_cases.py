@@ -274,6 +274,31 @@ def test_text_that_changes_without_an_event_is_told_and_copied_again(
     assert 2 <= log.count("action=text_changed") <= len(changes) + 1
 
 
+def test_a_change_by_a_key_whose_label_was_renamed_finds_its_row(
+    publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]
+) -> None:
+    """The table follows: the copy that the new label asks for comes before the change."""
+    flow = make_flow(publisher, "followed_label")
+    flow.both(
+        "CREATE TYPE stage AS ENUM ('new', 'done')",
+        "CREATE TABLE stages (s stage PRIMARY KEY, n int)",
+    )
+    flow.pub.run(
+        "INSERT INTO stages VALUES ('new', 1), ('done', 1)",
+        "CREATE PUBLICATION pub FOR TABLE stages",
+    )
+    flow.subscribe("sub", ["pub"])
+    flow.checkpoint("copied", "stages")
+    flow.both("ALTER TYPE stage RENAME VALUE 'new' TO 'open'")
+    flow.pub.run("UPDATE stages SET n = 2 WHERE s = 'open'")
+    flow.checkpoint("updated", "stages")
+    flow.both("ALTER TYPE stage RENAME VALUE 'done' TO 'shut'")
+    flow.pub.run("DELETE FROM stages WHERE s = 'shut'")
+    flow.checkpoint("deleted", "stages")
+    assert sorted(flow.same("updated", "stages")) == [("done", 1), ("open", 2)]
+    assert flow.same("deleted", "stages") == [("open", 2)]
+
+
 def _stopped(flow: Flow, *words: str) -> dict[str, Any]:
     """The error that stops a subscription of the flow, once it says the words."""
 

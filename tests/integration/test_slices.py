@@ -9,6 +9,7 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
+from tests.twin import column_names, in_order
 
 TABLES: Final = ("keyed", "large", "whole", "emptied", "bare")
 CHANGES: Final = 1_500  # 64 kB are some 350 changes
@@ -81,3 +82,22 @@ def test_the_slices_are_snapshots_without_a_position(flow: Flow) -> None:
     [large] = flow.lake(query.replace("bare", "whole"))
     assert large["n"] - large["whole"] > small["n"] - small["whole"] + 2
     assert large["whole"] <= small["whole"] + 1  # the copy may have caught up with a batch
+
+
+@pytest.mark.parametrize("table", ["keyed", "whole"])
+def test_a_snapshot_with_a_position_is_read_as_whole_transactions(flow: Flow, table: str) -> None:
+    """By ``VERSION AS OF``. A snapshot of a slice before the last reads as a part."""
+    columns = column_names(flow.sub, table)
+    snapshots = flow.lake(
+        "SELECT snapshot_id, summary['pgsub.lsn'] IS NOT NULL AS whole"
+        f" FROM {{t}}.{table}.snapshots"
+    )
+    query = f"SELECT {', '.join(columns)} FROM {{t}}.{table} VERSION AS OF "
+    read: dict[bool, set[str]] = {True: set(), False: set()}
+    for snapshot in snapshots:
+        found = flow.lake(f"{query}{snapshot['snapshot_id']}")
+        rows = in_order([tuple(row[name] for name in columns) for row in found])
+        read[snapshot["whole"]].add(repr(rows))
+    states = [repr(in_order(flow.recorded[label, table][1])) for label in ("copied", "applied")]
+    assert set(states) <= read[True] <= {"[]", *states}
+    assert read[False] - read[True]
