@@ -35,6 +35,7 @@ from config.quantities import (
     format_memory,
     parse_duration,
     parse_memory,
+    quantity_hint,
 )
 
 _INT_MAX: Final = 2**31 - 1
@@ -49,7 +50,10 @@ def _checked(
         name = info.field_name or ""
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise problem(
-                InvalidParameterValue(f'invalid value for parameter "{name}": it needs a number')
+                InvalidParameterValue(
+                    f'invalid value for parameter "{name}": it needs a number',
+                    hint=quantity_hint(base),
+                )
             )
         try:
             parsed = parse(value, base, name)

@@ -63,19 +63,31 @@ def pretty_size(size: int) -> str:
     return f"{size} TB"
 
 
-def _quantity(text: str | int | float, base: str, units: dict[str, int], name: str) -> float:
+def _quantity(text: str | int | float, base: str, units: Mapping[str, int], name: str) -> float:
     match = None if isinstance(text, bool) else _QUANTITY.fullmatch(str(text))
     if match is None:
-        raise InvalidParameterValue(f'invalid value for parameter "{name}": "{text}"')
+        raise InvalidParameterValue(
+            f'invalid value for parameter "{name}": "{text}"', hint=quantity_hint(base)
+        )
     number, unit = match.groups()
     factor = units.get(unit or base)
     if factor is None:
-        known = ", ".join(f'"{unit}"' for unit in list(units)[:-1])
         raise InvalidParameterValue(
-            f'invalid value for parameter "{name}": "{text}"',
-            hint=f'Valid units for this parameter are {known}, and "{list(units)[-1]}".',
+            f'invalid value for parameter "{name}": "{text}"', hint=_valid(units)
         )
     return float(number) * factor
+
+
+def quantity_hint(base: str) -> str:
+    """The remedy for text that is no quantity; ``base`` is the unit of a number without unit."""
+    units, example = (TIME_UNITS, "5s") if base in TIME_UNITS else (MEMORY_UNITS, "64MB")
+    return f'Write a number with a unit, such as "{example}". {_valid(units)}'
+
+
+def _valid(units: Mapping[str, int]) -> str:
+    """PostgreSQL's HINT about units."""
+    *others, last = (f'"{unit}"' for unit in units)
+    return f"Valid units for this parameter are {', '.join(others)}, and {last}."
 
 
 def _round(amount: float, unit: int) -> int:

@@ -25,3 +25,12 @@ def test_a_password_has_one_place(given: str, message: str | None) -> None:
     (stmt,) = parse(text, "f.yaml").subscriptions
     assert stmt.password_command == "c"
     assert stmt.password_command_ttl == (600.0 if "ttl" in given else 0.0)
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "true"])
+def test_a_bad_time_to_keep_a_password_has_a_remedy(given: str) -> None:
+    key = f"password_command: c, password_command_ttl: {given}"
+    text = f"subscriptions: {{s: {{connection: host=db, {key}, publication: p}}}}"
+    with pytest.raises(ConfigFileError, match="password_command_ttl") as refused:
+        parse(text, "f.yaml")
+    assert str(refused.value.hint).startswith('Write a number with a unit, such as "5s".')

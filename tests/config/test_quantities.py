@@ -63,8 +63,19 @@ def test_a_size_as_pg_size_pretty_prints_it(size: int, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "5 apples", "1e3s", "0x10", "5S"])
 def test_bad_duration(text: str) -> None:
-    with pytest.raises(InvalidParameterValue, match="invalid value for parameter"):
+    with pytest.raises(InvalidParameterValue, match="invalid value for parameter") as caught:
         parse_duration(text)
+    assert str(caught.value.hint).endswith(
+        'units for this parameter are "us", "ms", "s", "min", "h", and "d".'
+    )
+
+
+@pytest.mark.parametrize(("base", "example"), [("s", "5s"), ("ms", "5s"), ("kB", "64MB")])
+def test_text_that_is_no_quantity_has_a_remedy(base: str, example: str) -> None:
+    parse = parse_memory if base == "kB" else parse_duration
+    with pytest.raises(InvalidParameterValue) as caught:
+        parse("soon", base, "a_setting")
+    assert str(caught.value.hint).startswith(f'Write a number with a unit, such as "{example}".')
 
 
 def test_unknown_unit_names_the_known_ones() -> None:
