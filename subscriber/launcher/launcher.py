@@ -36,6 +36,7 @@ from subscriber.launcher.service_manager import ServiceManager
 from subscriber.launcher.socket_server import LocalServer
 from subscriber.launcher.wake_up import WakeUp
 from subscriber.launcher.worker_processes import WorkerArgv, WorkerProcesses
+from subscriber.messages import print_notice
 from subscriber.status.lake_tables import ForkedProcess, StatusTables, changed_views
 from workers.process import log as server_log
 from workers.process.launcher_socket import (
@@ -46,7 +47,7 @@ from workers.process.launcher_socket import (
 )
 
 if TYPE_CHECKING:
-    from subscriber.status.listener import StatusListener
+    from subscriber.status.listener import Show, StatusListener
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +173,9 @@ class Launcher:
         lock.describe(LockInfo.own(self._socket, self._start_time))
         self._wake_up.catch_signals(selector, self._loop.take_signals)
         self._lake.begin()
-        self._listener = _open_listener(configuration.settings, self.data_dir)
+        # With a console the log is there already.
+        show = None if self._has_console else print_notice
+        self._listener = _open_listener(configuration.settings, self.data_dir, show)
         log.info("action=start launcher started; data directory %s", self.data_dir)
 
     def _apply(self, apply_file: ApplyFile, lock: DataDirectoryLock, lake_url: str) -> None:
@@ -234,7 +237,7 @@ class Launcher:
         log.info("action=stop launcher stopped; data directory %s", self.data_dir)
 
 
-def _open_listener(settings: Settings, data_dir: Path) -> StatusListener | None:
+def _open_listener(settings: Settings, data_dir: Path, show: Show | None) -> StatusListener | None:
     """Start the listener of ``metrics_listen``; None if the setting is off."""
     address = parse_listen_address(settings.metrics_listen, "metrics_listen")
     if address is None:
@@ -242,7 +245,7 @@ def _open_listener(settings: Settings, data_dir: Path) -> StatusListener | None:
     # Only a launcher with metrics loads the library.
     from subscriber.status.listener import StatusListener
 
-    listener = StatusListener(address, data_dir)
+    listener = StatusListener(address, data_dir, show)
     listener.start()
     return listener
 

@@ -2,8 +2,9 @@
 
 The launcher's loop never waits for the listener: the listener asks the loop through the launcher's
 socket, as a command does. The listener binds in its thread: an address in use costs a warning and
-another attempt after some seconds, not the replication. At most ``HTTP_CLIENTS`` requests run at a
-time, and a client that sends nothing is hung up on, so a flood costs a few threads.
+another attempt after some seconds, not the replication. Where the log goes to its file alone, the
+terminal is shown the warning too, and the end of the trouble. At most ``HTTP_CLIENTS`` requests run
+at a time, and a client that sends nothing is hung up on, so a flood costs a few threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from catalog.errcodes import ReplicationError
 from catalog.store_sqlite import CatalogStore
@@ -23,6 +24,7 @@ from config.monitor_limits import (
     HTTP_IDLE_SECONDS,
     LISTEN_RETRY_SECONDS,
 )
+from subscriber.messages import Notice, notice, warning
 from subscriber.status.pages import Page, Pages
 
 log = logging.getLogger(__name__)
@@ -30,13 +32,22 @@ log = logging.getLogger(__name__)
 Get = Callable[[str, str], Page]
 """Target and ``Accept`` of a request → the page."""
 
+Show = Callable[[Notice], None]
+"""Shows a message to the user, beside the log."""
+
+
+_REMEDY: Final = (
+    "Name another address with metrics_listen, or end the process that uses it. pgsub tries again."
+)
+
 
 class StatusListener:
     """Listens on an address until ``stop``; ``address`` is host and port."""
 
-    def __init__(self, address: tuple[str, int], data_dir: Path) -> None:
+    def __init__(self, address: tuple[str, int], data_dir: Path, show: Show | None = None) -> None:
         self._address = address
         self._data_dir = data_dir
+        self._show = show or (lambda _message: None)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._server: _Server | None = None
@@ -60,6 +71,7 @@ class StatusListener:
             store = CatalogStore.open(self._data_dir, must_exist=True)
         except ReplicationError as error:
             log.warning("action=metrics_listen sqlstate=%s %s", error.code, error.primary)
+            self._show(warning(f"no metrics: {error.primary}", hint=error.hint))
             return
         try:
             server = self._bind(Pages(self._data_dir, store).get)
@@ -85,23 +97,22 @@ class StatusListener:
                 server = _Server(self._address, get)
             except OSError as error:
                 if not tried:
-                    log.warning(
-                        'action=metrics_listen could not bind metrics address "%s", port %d: %s',
-                        *(host, port, error.strerror or error),
-                        extra={
-                            "HINT": "Name another address with metrics_listen, or end the "
-                            "process that uses it. pgsub tries again."
-                        },
-                    )
+                    self._warn(f'"{host}", port {port}: {error.strerror or error}')
                 tried = True
                 self._stopping.wait(LISTEN_RETRY_SECONDS)
             else:
-                log.info(
-                    "action=metrics_listen metrics and health on http://%s",
-                    f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-                )
+                place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                log.info("action=metrics_listen metrics and health on http://%s", place)
+                if tried:
+                    self._show(notice(f"metrics and health on http://{place}"))
                 return server
         return None
+
+    def _warn(self, why: str) -> None:
+        """Tell the log and the user that the listener has no address yet."""
+        text = f"could not bind metrics address {why}"
+        log.warning("action=metrics_listen %s", text, extra={"HINT": _REMEDY})
+        self._show(warning(text, hint=_REMEDY))
 
 
 class _Server(ThreadingHTTPServer):

@@ -75,6 +75,13 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 @pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port on which another program listens."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+@pytest.fixture
 def family(tmp_path: Path, terminal: Terminal, manager: socket.socket) -> Iterator[Pgsub]:
     told = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "1000000"}
     made = Pgsub(tmp_path / "data", env={**told, "TERM": "xterm"})
@@ -85,7 +92,11 @@ def family(tmp_path: Path, terminal: Terminal, manager: socket.socket) -> Iterat
 @pytest.mark.postgres
 @pytest.mark.spark
 def test_a_copy_an_error_with_its_remedy_and_the_end(
-    family: Pgsub, database: Database, terminal: Terminal, manager: socket.socket
+    family: Pgsub,
+    database: Database,
+    terminal: Terminal,
+    manager: socket.socket,
+    taken_port: int,
 ) -> None:
     token = family.scratch / "token"
     token.write_text(PASSWORD)
@@ -95,7 +106,8 @@ def test_a_copy_an_error_with_its_remedy_and_the_end(
         "INSERT INTO t SELECT n, 'x' FROM generate_series(1, 1000) n",
     )
     entry = {"connection": database.dsn, "publication": "p", "password_command": f"cat {token}"}
-    file = family.file({"subscriptions": {"shown": entry}, "settings": SETTINGS})
+    settings = {**SETTINGS, "metrics_listen": taken_port}
+    file = family.file({"subscriptions": {"shown": entry}, "settings": settings})
     told: list[str] = []
 
     def has(text: str) -> bool:
@@ -108,6 +120,9 @@ def test_a_copy_an_error_with_its_remedy_and_the_end(
     assert picture.startswith("running shown ")
     assert re.search(r"rows/s applied, lag 0 bytes, 0.0 s .*public.t", picture)
     assert 'NOTICE:  created replication slot "shown"' in terminal.printed()
+    taken = f'WARNING:  could not bind metrics address "127.0.0.1", port {taken_port}: '
+    assert f"{taken}Address already in use" in terminal.printed()
+    assert "HINT:  Name another address with metrics_listen" in terminal.printed()
     wait_until(lambda: has("READY=1") and has("STATUS=tables: 1 r; lag 0.0 s"), 30, lambda: told)
     wait_until(lambda: told.count("WATCHDOG=1") >= 2 or has("nothing"), 30, lambda: told)
 

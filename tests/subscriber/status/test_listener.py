@@ -14,13 +14,14 @@ from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import (
     HTTP_CLIENTS,
 )
+from subscriber.messages import Notice
 from subscriber.status import listener
-from subscriber.status.listener import StatusListener
+from subscriber.status.listener import Show, StatusListener
 from subscriber.status.pages import Page
 from tests.ports import free_port
 from tests.waiting import wait_until
 
-Start = Callable[[int], StatusListener]
+Start = Callable[..., StatusListener]
 
 
 class PagesTwin:
@@ -42,8 +43,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     CatalogStore.open(tmp_path).close()
     started: list[StatusListener] = []
 
-    def begin(port: int) -> StatusListener:
-        made = StatusListener(("127.0.0.1", port), tmp_path)
+    def begin(port: int, show: Show | None = None) -> StatusListener:
+        made = StatusListener(("127.0.0.1", port), tmp_path, show)
         started.append(made)
         made.start()
         return made
@@ -97,12 +98,20 @@ def test_stop_right_after_start_returns(start: Start) -> None:
 def test_an_address_in_use_is_told_once_and_tried_again(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """In the log, and to the user; who hears of the trouble hears of its end."""
+    shown: list[Notice] = []
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        start(port)
+        start(port, shown.append)
         wait_until(lambda: "could not bind metrics address" in caplog.text, 10)
     wait_until(lambda: listens(port), 10)
+    wait_until(lambda: len(shown) == 2, 10)
     assert caplog.text.count("could not bind") == 1
+    first, last = shown
+    assert (first.severity, last.severity) == ("WARNING", "NOTICE")
+    assert f'"127.0.0.1", port {port}: Address already in use' in first.primary
+    assert "metrics_listen" in str(first.hint)
+    assert last.primary == f"metrics and health on http://127.0.0.1:{port}"
 
 
 def test_a_host_that_does_not_exist_stops_nothing(
