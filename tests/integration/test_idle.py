@@ -24,28 +24,20 @@ MOST_CPU: Final = 1.5
 MOST_MB: Final = 900
 """Of all processes together; a page that processes share counts once."""
 MOST_LAUNCHER_MB: Final = 70
+MOST_MB_OF_METRICS: Final = 30
+"""What metrics may add, of all processes together."""
 SETTLE, IDLE, SCRAPE = 120.0, 300.0, 15.0
 """Seconds: until the lake server has given back what the work left, measured, between scrapes."""
 
 
-@pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.postgres, pytest.mark.spark]
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.postgres
-@pytest.mark.spark
 def test_an_idle_installation_is_small_and_quiet(own_pgsub: Pgsub, database: Database) -> None:
     port = free_port()
-    database.run(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        "CREATE PUBLICATION p FOR TABLE t",
-        "INSERT INTO t SELECT n, repeat('x', 50) FROM generate_series(1, 1000) n",
-    )
-    entry = {"connection": database.dsn, "publication": ["p"]}
-    settings = {**SETTINGS, "metrics_listen": port}
-    own_pgsub.up({"subscriptions": {"idle": entry}, "settings": settings})
-    own_pgsub.wait("idle")
-    for _ in range(10):
-        database.run("UPDATE t SET v = v || 'y' WHERE id % 10 = 0")
-        own_pgsub.wait("idle")
+    _publish(database)
+    _work(own_pgsub, database, metrics_listen=port)
     _rest(SETTLE, port)
     before = {each.pid: cpu_seconds([each]) for each in tree(own_pgsub.launcher.pid)}
     began = time.monotonic()
@@ -60,6 +52,43 @@ def test_an_idle_installation_is_small_and_quiet(own_pgsub: Pgsub, database: Dat
     assert proportional_mb(own_pgsub.launcher.pid) <= MOST_LAUNCHER_MB
     assert share <= MOST_CPU
     assert size <= MOST_MB
+
+
+@pytest.mark.timeout(600)
+def test_metrics_cost_little_memory(own_pgsub: Pgsub, database: Database) -> None:
+    """Of all processes but the lake server, which no listener touches: its heap comes and goes."""
+    port, sizes = free_port(), []
+    _publish(database)
+    for settings in ({}, {"metrics_listen": port, "metrics_per_table": "on"}):
+        _work(own_pgsub, database, **settings)
+        if settings:
+            _rest(5 * SCRAPE, port)
+        lake = own_pgsub.lake_server().pid
+        own = [each.pid for each in tree(own_pgsub.launcher.pid) if each.pid != lake]
+        sizes.append(sum(map(proportional_mb, own)))
+        assert own_pgsub.stop() == 0
+    without, found = sizes
+    print(f"without metrics {without:.0f} MB, with metrics {found:.0f} MB, lake server left out")
+    assert without > 1
+    assert found - without <= MOST_MB_OF_METRICS
+
+
+def _publish(database: Database) -> None:
+    database.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE PUBLICATION p FOR TABLE t",
+        "INSERT INTO t SELECT n, repeat('x', 50) FROM generate_series(1, 1000) n",
+    )
+
+
+def _work(pgsub: Pgsub, database: Database, **settings: object) -> None:
+    """Start, copy, and apply a few transactions."""
+    entry = {"connection": database.dsn, "publication": ["p"]}
+    pgsub.up({"subscriptions": {"idle": entry}, "settings": {**SETTINGS, **settings}})
+    pgsub.wait("idle")
+    for _ in range(10):
+        database.run("UPDATE t SET v = v || 'y' WHERE id % 10 = 0")
+        pgsub.wait("idle")
 
 
 def _rest(seconds: float, port: int) -> None:
