@@ -48,6 +48,7 @@ UNDEFINED_OBJECT: Final = "42704"
 DUPLICATE_OBJECT: Final = "42710"
 GROUPING_ERROR: Final = "42803"
 WRONG_OBJECT_TYPE: Final = "42809"
+CANNOT_COERCE: Final = "42846"
 RESERVED_NAME: Final = "42939"
 UNDEFINED_TABLE: Final = "42P01"
 DUPLICATE_TABLE: Final = "42P07"
@@ -243,6 +244,12 @@ class DatatypeMismatch(ReplicationError):
     """A column's type does not fit the use of the column."""
 
     sqlstate = DATATYPE_MISMATCH
+
+
+class CannotCoerce(ReplicationError):
+    """Values of a type cannot have another type."""
+
+    sqlstate = CANNOT_COERCE
 
 
 class DuplicateColumn(ReplicationError):

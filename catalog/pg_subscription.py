@@ -74,8 +74,9 @@ class TableOptions:
     ``keys`` are lists of columns in which no two rows may agree, besides the replica identity.
     ``columns`` maps published columns to lake columns with another name; ``excluded`` names
     published columns whose values never reach the lake. ``masks`` has for published columns the
-    kind of mask, and the environment variable with the key, else an empty text. ``keys``,
-    ``excluded`` and ``masks`` have the publisher's names, ``defaults`` and ``generated`` have the
+    kind of mask, and the environment variable with the key, else an empty text. ``types`` has the
+    types of lake columns, as in the configuration. ``keys``, ``excluded``, ``masks`` and
+    ``types`` have the publisher's names, ``defaults`` and ``generated`` have the
     lake's. ``on_error`` None means the
     setting ``default_on_error``; the other words that begin with ``on_`` and are None mean the
     settings of the same names. ``partition_by``, ``sort_by``, ``location`` and ``properties`` are
@@ -104,11 +105,12 @@ class TableOptions:
     excluded: tuple[str, ...] = ()
     masks: tuple[tuple[str, str, str], ...] = ()  # sha256 | null | keyed-hash
     writer: str | None = None  # auto | files | spark
+    types: tuple[tuple[str, str], ...] = ()
 
     @property
     def rules(self) -> tuple[str, ...]:
         """The published columns that the configuration of the table names under ``columns``."""
-        names = [name for name, _ in self.columns]
+        names = [name for name, _ in (*self.columns, *self.types)]
         return tuple(dict.fromkeys([*names, *self.excluded, *(name for name, _, _ in self.masks)]))
 
     @property

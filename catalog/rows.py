@@ -128,7 +128,7 @@ def _table_options(stored: Mapping[str, Any]) -> TableOptions:
     to = stored["to"]
     lists = {
         name: tuple(tuple(each) for each in stored.get(name, ()))
-        for name in ("defaults", "generated", "keys", "columns", "properties", "masks")
+        for name in ("defaults", "generated", "keys", "columns", "properties", "masks", "types")
     }
     words = {name: tuple(stored.get(name, ())) for name in ("partition_by", "sort_by", "excluded")}
     return TableOptions(**{**stored, **lists, **words, "to": tuple(to) if to else None})

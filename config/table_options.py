@@ -19,6 +19,7 @@ from catalog.errcodes import (
 from catalog.namespace import qualified_name, string_to_qualified_name
 from catalog.pg_subscription import MASK_NULL, TableOptions
 from catalog.table_layout import partition_field, sort_field
+from config.declared_type import declared_type
 from config.problem import problem
 
 _PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -56,6 +57,11 @@ class ColumnModel(BaseModel):
 
     to: str | None = Field(
         None, min_length=1, description="name in the lake; default: the publisher's name"
+    )
+    type: str | None = Field(
+        None,
+        min_length=1,
+        description="type in the lake: `string`, `decimal(p,s)`, `timestamp` or `binary`",
     )
     exclude: bool = Field(False, description="the values never reach the lake")
     mask: Literal["sha256", "null", "keyed-hash"] | None = Field(
@@ -174,6 +180,11 @@ class TableModel(BaseModel):
             columns=tuple(
                 (name, column.to) for name, column in self.columns.items() if column.to is not None
             ),
+            types=tuple(
+                (name, str(declared_type(column.type)))
+                for name, column in self.columns.items()
+                if column.type is not None
+            ),
             excluded=tuple(name for name, column in self.columns.items() if column.exclude),
             masks=tuple(
                 (name, column.mask, column.mask_key_env or "")
@@ -283,11 +294,19 @@ def _exclusive_keys() -> SyntaxErrorOrAccess:
 
 def _rule_mistakes(name: str, column: ColumnModel) -> Iterator[ReplicationError]:
     """What an entry of ``columns`` says too little, or too much."""
-    if column.to is None and not column.exclude and column.mask is None:
+    rules = {"to": column.to, "mask": column.mask, "type": column.type}
+    if not column.exclude and not any(rules.values()):
         yield SyntaxErrorOrAccess(f'column "{name}" has no rule')
-    for option, given in (("to", column.to), ("mask", column.mask)):
+    for option, given in rules.items():
         if column.exclude and given is not None:
             yield SyntaxErrorOrAccess(f"{option} and exclude are mutually exclusive options")
+    if column.mask is not None and column.type is not None:
+        yield SyntaxErrorOrAccess("type and mask are mutually exclusive options")
+    if column.type is not None:
+        try:
+            declared_type(column.type)
+        except ReplicationError as error:
+            yield error
     if (column.mask == "keyed-hash") != (column.mask_key_env is not None):
         yield SyntaxErrorOrAccess(
             "mask = keyed-hash and mask_key_env need each other",

@@ -26,7 +26,7 @@ def test_tables() -> None:
       public.d: {generated: {total: price * amount}}
       public.e: {columns: {ID: {to: id_2}, "tags.element": {to: "tags element"},
         ssn: {exclude: true}, m: {mask: null}, k: {to: kk, mask: keyed-hash, mask_key_env: K},
-        s: {mask: sha256}}}
+        s: {mask: sha256}, n: {type: "decimal(38, 9)"}, j: {to: jj, type: string}}}
       public.g: {writer: spark}
       public.f: {partition_by: [days(at), "bucket(4, id)"], sort_by: [id DESC], location: s3://b/f,
         properties: {write.parquet.compression-codec: gzip}}
@@ -40,7 +40,8 @@ def test_tables() -> None:
         "public.c": TableOptions(keys=(("a", "b"), ("c",)), on_error="suspend"),
         "public.d": TableOptions(generated=(("total", "price * amount"),)),
         "public.e": TableOptions(
-            columns=(("ID", "id_2"), ("tags.element", "tags element"), ("k", "kk")),
+            columns=(("ID", "id_2"), ("tags.element", "tags element"), ("k", "kk"), ("j", "jj")),
+            types=(("n", "decimal(38,9)"), ("j", "string")),
             excluded=("ssn",),
             masks=(("m", "null", ""), ("k", "keyed-hash", "K"), ("s", "sha256", "")),
         ),
@@ -96,6 +97,10 @@ def test_tables() -> None:
             "22023",
             'mask_key_env of column "c" is no name',
         ),
+        ("{a.b: {columns: {c: {type: money}}}}", "42704", 'type "money" does not exist'),
+        ("{a.b: {columns: {c: {type: variant}}}}", "0A000", "cannot be of type variant"),
+        ("{a.b: {columns: {c: {type: string, mask: sha256}}}}", "42601", "type and mask are"),
+        ("{a.b: {columns: {c: {type: string, exclude: true}}}}", "42601", "type and exclude are"),
         ("{a.b: {columns: {c: {mask: null, exclude: true}}}}", "42601", "mask and exclude are"),
         ("{a.b: {columns: {c: {mask: sha256}}, keys: [[c]]}}", "22023", "a key cannot be masked"),
         ("{a.b: {columns: {c: {exclude: true}}, sort_by: [c]}}", "42703", "sort_by is excluded"),

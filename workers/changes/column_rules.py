@@ -44,6 +44,7 @@ from catalog.errcodes import (
 )
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
+from workers.changes.declared_type import type_errors
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.proto.messages import Relation
 from workers.publisher.remote_table import RemoteTable
@@ -83,12 +84,12 @@ def taken_of(relation: Relation, options: TableOptions) -> Relation:
 
 
 def checked_columns(remote: RemoteTable, options: TableOptions) -> RemoteTable:
-    """``taken_columns`` for a copy; raises 42703 for a missing column, 22023 for a key."""
+    """``taken_columns`` for a copy; raises 42703, 22023 or 42846 for a rule."""
     names = [each.name for each in remote.columns]
     for name in options.guarded:
         if name not in names:
             raise unnamed_column(qualified_name(remote.nspname, remote.relname), name, names)
-    for error in key_errors(remote, options):
+    for error in (*key_errors(remote, options), *type_errors(remote, options)):
         raise error
     return taken_columns(remote, options)
 

@@ -53,7 +53,7 @@ NEXT: Final = "__next"
 class PublishedColumn:
     """A column of the publisher, and the type of a lake column made for the column.
 
-    ``hashed`` says that the lake column has hashes of the values.
+    ``ruled`` says that the configuration demands the type: for hashes, or by ``type``.
     """
 
     attnum: int
@@ -61,7 +61,7 @@ class PublishedColumn:
     typid: int
     typmod: int
     type: pa.DataType
-    hashed: bool = False
+    ruled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,8 @@ class _Plan:
         kept = {} if remembered is None else remembered.kept
         self._kept = {attnum: id for attnum, id in kept.items() if id in self._ids}
         self._options = options
-        self._masked = frozenset(() if remembered is None else remembered.masked)
+        ruled = () if remembered is None else (*remembered.masked, *remembered.typed)
+        self._ruled = frozenset(ruled)
         self._now: list[ColumnChange] = []
         self._written_to: dict[str, str] = {}
         self._renamed: dict[str, str] = {}
@@ -176,9 +177,9 @@ class _Plan:
         """Can the lake column that is there hold the values, perhaps after it is widened?
 
         A column of another type that the publisher did not change is the user's choice, unless a
-        mask comes or goes.
+        rule comes or goes.
         """
-        if column.hashed or (was is not None and was.name in self._masked):
+        if column.ruled or (was is not None and was.name in self._ruled):
             return place.type == column.type
         if place.field_id and is_wider(column.type, place.type):
             self._now.append(WidenColumn(place.field_id, column.type))

@@ -13,7 +13,8 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_checks import check_columns, check_keys
 from workers.changes.column_rules import hidden_key, is_no_key
-from workers.changes.masked_columns import check_masked, masks_of
+from workers.changes.declared_type import type_of
+from workers.changes.masked_columns import check_lake_types, masks_of
 from workers.changes.relation_map import key_ordinals, name_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
@@ -97,7 +98,7 @@ def layout_for(
     check_columns(needed, table, options.generated, _known_types(relation, names, options))
     types = {column.name: column.type for column in table.columns}
     masks = masks_of(options)
-    check_masked(masks, {name: types[lake] for name, lake in names.items()}, table.ident)
+    check_lake_types(options, {name: types[lake] for name, lake in names.items()}, table.ident)
     return Layout(
         ncols=len(relation.columns),
         key=key,
@@ -121,6 +122,7 @@ def _known_types(
         if each.name in names
     }
     found |= {lake: pa.string() for name, lake in names.items() if name in options.hashed}
+    found |= {names[name]: type_of(name, options) for name, _ in options.types if name in names}
     return {name: type for name, type in found.items() if type is not None}
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from catalog.errcodes import DatatypeMismatch, InvalidParameterValue
 from catalog.pg_subscription import TableOptions
+from workers.changes.declared_type import type_of
 from workers.lake.table import LakeIdent
 from workers.lake.typemap import PgType, lake_type
 
@@ -30,7 +31,8 @@ def column_type(name: str, type: PgType, options: TableOptions) -> pa.DataType:
     """The type of a lake column made for a published column."""
     if name in options.hashed:
         return pa.string()
-    return lake_type(type, as_text=options.on_unrepresentable == "text")
+    declared = type_of(name, options)
+    return declared or lake_type(type, as_text=options.on_unrepresentable == "text")
 
 
 def masks_of(options: TableOptions) -> dict[str, Mask]:
@@ -66,19 +68,34 @@ def _told_key(env: str) -> str:
     return hmac.new(key_of(env), _TOLD, hashlib.sha256).hexdigest()[:_TOLD_DIGITS]
 
 
-def check_masked(
-    masks: Mapping[str, Mask], types: Mapping[str, pa.DataType], ident: LakeIdent
+def check_lake_types(
+    options: TableOptions, types: Mapping[str, pa.DataType], ident: LakeIdent
 ) -> None:
-    """Raise 42804 if the lake column of a hashed column is no text.
+    """Raise 42804 if a hashed column is no text in the lake, or a column not of its declared type.
 
     ``types`` has the lake types of the columns that are published, by the publisher's names.
     """
-    for name in masks.keys() & types.keys():
+    for name, text in options.types:
+        declared, type = type_of(name, options), types.get(name)
+        if type is None or declared is None or type == declared:
+            continue
+        if not _are_texts(type, declared):
+            raise DatatypeMismatch(
+                f'column "{name}" of lake table "{ident}" is not of type {text}',
+                detail=f"Its type is {type}.",
+                hint="pgsub refresh NAME --recopy TABLE makes it anew; an adopted lake table has "
+                "to have the type.",
+            )
+    for name in options.hashed.keys() & types.keys():
         type = types[name]
-        if not (pa.types.is_string(type) or pa.types.is_large_string(type)):
+        if not _are_texts(type):
             raise DatatypeMismatch(
                 f'lake column of masked column "{name}" of lake table "{ident}" is no text',
                 detail=f"Its type is {type}.",
                 hint="pgsub refresh NAME --recopy TABLE makes it text; an adopted lake table has "
                 "to have a string there.",
             )
+
+
+def _are_texts(*types: pa.DataType) -> bool:
+    return all(pa.types.is_string(type) or pa.types.is_large_string(type) for type in types)

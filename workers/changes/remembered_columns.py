@@ -54,6 +54,8 @@ class RememberedColumns:
     """The columns that are left out; the type of one that was dropped is 0."""
     masked: Mapping[str, str] = field(default_factory=dict)
     """The publisher's name of a hashed column → the kind of hash, and what tells the key."""
+    typed: tuple[str, ...] = ()
+    """The publisher's names of columns with a declared type."""
 
     def as_text(self) -> str:
         """The text; ``from_text`` is the inverse."""
@@ -70,6 +72,8 @@ class RememberedColumns:
             found["guarded"] = [_as_list(each) for each in self.guarded]
         if self.masked:
             found["masked"] = dict(self.masked)
+        if self.typed:
+            found["typed"] = list(self.typed)
         return json.dumps(found, separators=(",", ":"))
 
     @property
@@ -126,6 +130,7 @@ def from_text(text: str) -> RememberedColumns:
         found["lists"],
         tuple(RememberedColumn(*each) for each in found.get("guarded", ())),
         found.get("masked", {}),
+        tuple(found.get("typed", ())),
     )
 
 

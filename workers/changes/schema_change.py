@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from catalog.pg_stat_subscription_stats import ColumnChangeKind
@@ -99,9 +99,9 @@ class Decision:
         columns = tuple(_remember(each, ids[name]) for each, name in self._columns)
         before, shape = self._before, self._shape
         ahead = _highest(shape.columns) > self._natts  # a later column has to be compared, too
-        files, lists = (before if ahead else shape).files, (before if ahead else shape).lists
-        known = (before.epoch, before.relid, self._natts, files, columns)
-        return RememberedColumns(*known, self._kept, lists, self._guarded, before.masked)
+        sure = before if ahead else shape
+        known = replace(before, natts=self._natts, files=sure.files, lists=sure.lists)
+        return replace(known, columns=columns, kept=self._kept, guarded=self._guarded)
 
 
 def first_look(
@@ -126,7 +126,8 @@ def first_look(
     columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
     natts = max(_highest(shape.columns), *shape.dropped, 0)
     known = (epoch, shape.relid, natts, shape.files, columns, kept or {}, shape.lists)
-    return RememberedColumns(*known, guarded_columns(shape, options), told_masks(options))
+    rules = guarded_columns(shape, options), told_masks(options), tuple(dict(options.types))
+    return RememberedColumns(*known, *rules)
 
 
 def decide(
@@ -275,7 +276,8 @@ class _Change:
         A column that a user has added to the lake table before is taken as it is. The rows that
         are there keep the user's values, and the publisher's may be others.
         """
-        name, type = self._options.lake_column(column.name), self._lake_type(column)
+        name = self._options.lake_column(column.name)
+        type = column_type(column.name, column.type, self._options)
         taken = next((id for id, each in self._names.items() if each == name), None)
         if taken is not None and taken not in self._kept.values():
             if self._types[taken] != type:
@@ -358,13 +360,11 @@ class _Change:
             guarded_columns(self._shape, self._options, self._before),
         )
 
-    def _lake_type(self, column: ShapeColumn) -> pa.DataType:
-        return column_type(column.name, column.type, self._options)
-
     def _check_unnamed(self, name: str) -> None:
         """A column that the configuration names stays as the configuration says."""
         options = self._options
-        if name in dict(options.columns) or any(name in key for key in options.keys):
+        named = (dict(options.columns), dict(options.types), *options.keys)
+        if any(name in each for each in named):
             raise CannotFollow(
                 f'The configuration of the table names column "{name}".', copies=False
             )
@@ -420,9 +420,9 @@ class _Change:
             )
 
     def _retype(self, was: RememberedColumn, now: ShapeColumn) -> None:
-        found, wanted = self._types[was.field_id], self._lake_type(now)
+        found, wanted = self._types[was.field_id], column_type(now.name, now.type, self._options)
         base = now.type.oid
-        promoted = (was.base, base) in PROMOTED and now.name not in self._options.hashed
+        promoted = (was.base, base) in PROMOTED and str(wanted) != "string"  # as texts they differ
         alike = was.base == base or {was.base, base} <= _TEXTS
         if not promoted and not (alike and self._before.has_files(self._shape.files)):
             replaces = found != wanted and not is_wider(wanted, found)

@@ -214,8 +214,10 @@ def _timestamp(strings: Any, type: Any) -> Any:
     try:
         values = strings.cast(type)
     except pa.ArrowInvalid:
-        if type.tz is None:
-            raise
+        if type.tz is None:  # of a timestamptz, as sent: the moment in UTC
+            if not pc.all(pc.ends_with(strings, "+00")).as_py():
+                raise
+            return _timestamp(pc.utf8_slice_codeunits(strings, 0, -len("+00")), type)
         utc, shift = _without_seconds_zone(strings)
         values = pc.subtract(utc.cast(type).view(pa.int64()), shift).view(type)
     bounds = pc.min_max(values.view(pa.int64()))

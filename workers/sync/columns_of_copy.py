@@ -71,7 +71,7 @@ def prepare_columns(
                 each.atttypid,
                 each.atttypmod,
                 column_type(each.name, each.type, options),
-                each.name in options.hashed,
+                each.name in {**options.hashed, **dict(options.types)},
             )
             for each in remote.columns
         ],

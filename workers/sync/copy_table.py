@@ -37,7 +37,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_checks import check_keys
 from workers.changes.column_rules import checked_columns
 from workers.changes.columns_of_copy import ColumnsOfCopy
-from workers.changes.masked_columns import check_masked, masks_of
+from workers.changes.masked_columns import check_lake_types, masks_of
 from workers.changes.rules_of_rows import masks_text
 from workers.columnar.binary.forms import compile_forms
 from workers.columnar.masks import Mask
@@ -239,9 +239,9 @@ def _masks(
     options: TableOptions, remote: RemoteTable, columns: Sequence[LakeColumn], ident: LakeIdent
 ) -> tuple[Mask | None, ...]:
     """The masks of the copied columns, in the order of the COPY."""
-    masks = masks_of(options)
     types = {each.name: column.type for each, column in zip(remote.columns, columns, strict=True)}
-    check_masked(masks, types, ident)
+    check_lake_types(options, types, ident)
+    masks = masks_of(options)
     return tuple(masks.get(each.name) for each in remote.columns)
 
 

@@ -27,6 +27,7 @@ from subscriber.commands.table_mapping import MappedTable
 from subscriber.messages import Notice, notice, warning
 from workers.apply.copy_again import may_copy
 from workers.changes.column_rules import unnamed_column
+from workers.changes.declared_type import type_errors
 from workers.publisher.fingerprint import TableName
 
 
@@ -51,6 +52,7 @@ def rule_findings(
             if rule not in columns:
                 error = unnamed_column(table.name, rule, columns)
                 yield warning(error.primary, hint=error.hint) if rule in known else error
+        yield from type_errors(table.whole, table.options)
         for env in sorted({env for env in table.options.hashed.values() if env}):
             if not os.environ.get(env):
                 yield warning(
@@ -114,17 +116,21 @@ def notify_reruled(
 def _have_changed(
     now: Subscription, wanted: Subscription, rel: SubscriptionRel, columns: Sequence[str] | None
 ) -> bool:
-    """Are columns of a table hidden in another way? ``columns`` are published; None: not known."""
-    before = _hidden(now.table_options(rel.nspname, rel.relname))
-    after = _hidden(wanted.table_options(rel.nspname, rel.relname))
+    """Are columns of a table hidden or typed in another way?
+
+    ``columns`` are published; None: not known.
+    """
+    before = _rules(now.table_options(rel.nspname, rel.relname))
+    after = _rules(wanted.table_options(rel.nspname, rel.relname))
     changed = {name for name, _ in before ^ after}
     return bool(changed if columns is None else changed.intersection(columns))
 
 
-def _hidden(options: TableOptions) -> set[tuple[str, tuple[str, ...]]]:
-    """The columns that are hidden, and how."""
-    excluded = {(name, ("exclude",)) for name in options.excluded}
-    return excluded | {(name, (kind, env)) for name, kind, env in options.masks}
+def _rules(options: TableOptions) -> set[tuple[str, tuple[str, ...]]]:
+    """The columns that are hidden or have a declared type, and how."""
+    found: set[tuple[str, tuple[str, ...]]] = {(name, ("exclude",)) for name in options.excluded}
+    found |= {(name, (kind, env)) for name, kind, env in options.masks}
+    return found | {(name, (type,)) for name, type in options.types}
 
 
 def _check_copied_again(sub: Subscription, rel: SubscriptionRel) -> None:

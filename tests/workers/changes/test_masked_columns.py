@@ -11,7 +11,7 @@ from catalog.errcodes import DatatypeMismatch, InvalidParameterValue
 from catalog.pg_subscription import TableOptions
 from workers.changes.columns_of_copy import PublishedColumn, plan_columns
 from workers.changes.masked_columns import (
-    check_masked,
+    check_lake_types,
     column_type,
     masks_of,
     told_masks,
@@ -57,11 +57,10 @@ def test_a_key_is_recognised_and_not_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_lake_column_is_text() -> None:
-    masks = masks_of(OPTIONS)
-    check_masked(masks, {"h": pa.string(), "k": pa.large_string()}, IDENT)
-    check_masked(masks, {"h": pa.string()}, IDENT)  # dropped on the publisher
+    check_lake_types(OPTIONS, {"h": pa.string(), "k": pa.large_string()}, IDENT)
+    check_lake_types(OPTIONS, {"h": pa.string()}, IDENT)  # dropped on the publisher
     with pytest.raises(DatatypeMismatch):
-        check_masked(masks, {"h": pa.string(), "k": pa.int32()}, IDENT)
+        check_lake_types(OPTIONS, {"h": pa.string(), "k": pa.int32()}, IDENT)
 
 
 LAKE = (LakeColumn("id", pa.int32(), field_id=1), LakeColumn("h", pa.int32(), field_id=2))
@@ -73,7 +72,7 @@ MEMORY = RememberedColumns(
 
 def test_a_copy_makes_a_masked_column_text_and_back() -> None:
     number = PublishedColumn(1, "id", 23, -1, pa.int32())
-    hashed = PublishedColumn(2, "h", 23, -1, pa.string(), hashed=True)
+    hashed = PublishedColumn(2, "h", 23, -1, pa.string(), ruled=True)
     plan = plan_columns([number, hashed], 1, LAKE, MEMORY, OPTIONS)
     assert plan.now == (AddColumn("h__next", pa.string()),)
     later = (*LAKE, LakeColumn("h__next", pa.string(), field_id=3))

@@ -117,6 +117,14 @@ def test_an_instant_is_read_in_any_zone(text: str, value: dt.datetime) -> None:
     assert read([None, text], ZONED) == expected
 
 
+def test_a_column_without_a_zone_has_the_instant_in_utc() -> None:
+    texts = [text for text, _ in ZONES if text.endswith("+00")]
+    values = [value for text, value in ZONES if text.endswith("+00")]
+    assert read([None, *texts], NAIVE) == [None, *values]
+    with pytest.raises(Unrepresentable):
+        read([*texts, "infinity"], NAIVE)
+
+
 def test_zones_may_be_mixed() -> None:
     texts = [text for text, _ in ZONES]
     assert read([*texts, None], ZONED) == [
@@ -162,7 +170,7 @@ BAD: list[tuple[pa.DataType, str]] = [
     (NAIVE, "-infinity"),
     (NAIVE, "0044-03-15 00:00:00 BC"),
     (NAIVE, "294276-12-31 23:59:59"),
-    (NAIVE, "2024-01-01 00:00:00+00"),
+    (NAIVE, "2024-01-01 00:00:00+01"),
     (NAIVE, "2024-01-01 00:00:00.1234567"),
     (ZONED, "infinity"),
     (ZONED, "2024-01-01 00:00:00"),

@@ -132,8 +132,9 @@ def _is_wide(size: int) -> Callable[[pa.DataType], bool]:
     return lambda type: pa.types.is_signed_integer(type) and type.bit_width >= 8 * size
 
 
-def _is_micros(tz: str | None) -> Callable[[pa.DataType], bool]:
-    return lambda type: type == pa.timestamp("us", tz)
+def _is_micros(*zones: str | None) -> Callable[[pa.DataType], bool]:
+    types = [pa.timestamp("us", zone) for zone in zones]
+    return lambda type: type in types
 
 
 _FIXED: Final[dict[int, tuple[int, Callable[[Any], bool], Callable[[Integers, Any], Any]]]] = {
@@ -145,7 +146,7 @@ _FIXED: Final[dict[int, tuple[int, Callable[[Any], bool], Callable[[Integers, An
     scalars.FLOAT8: (8, pa.types.is_float64, _float),
     scalars.DATE: (4, pa.types.is_date32, _date),
     scalars.TIMESTAMP: (8, _is_micros(None), _timestamp),
-    scalars.TIMESTAMPTZ: (8, _is_micros("UTC"), _timestamp),
+    scalars.TIMESTAMPTZ: (8, _is_micros("UTC", None), _timestamp),
 }
 _NONE: Final = (0, pa.types.is_null, _integer)
 

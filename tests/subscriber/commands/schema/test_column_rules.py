@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from catalog.errcodes import (
+    CannotCoerce,
     ConnectionFailure,
     FeatureNotSupported,
     InvalidParameterValue,
@@ -70,6 +71,24 @@ def test_a_rule_that_names_no_column_has_the_nearest(world: Around) -> None:
     assert caught.value.hint is not None
     assert caught.value.hint.startswith('Perhaps you meant column "ssn".')
     nothing_is_left(world)
+
+
+def test_a_type_that_the_publisher_s_cannot_have_is_refused(world: Around) -> None:
+    """The column is an integer."""
+    tables = {"public.a": {"columns": {"v": {"type": "binary"}}}}
+    with pytest.raises(CannotCoerce) as caught:
+        create_subscription(statement(tables=tables), world.context)
+    assert caught.value.detail == "Possible for the publisher's type: string, decimal(p,s)."
+    nothing_is_left(world)
+
+
+def test_another_type_has_the_table_copied_again(world: Around) -> None:
+    create_subscription(statement(), world.context)
+    copied(world)
+    tables = {"public.a": {"columns": {"v": {"type": "string"}}}}
+    bring_in_line(row(world), statement(tables=tables), world.context)
+    assert rel_of(world).recopy
+    assert row(world).tables["public.a"].types == (("v", "string"),)
 
 
 def test_a_key_and_the_last_column_stay(world: Around) -> None:
