@@ -77,6 +77,7 @@ class PublisherTwin:
                 (str(n), name, "23", "-1", "f", "f", None, "16389:5", None, "700", None)
                 for n, name in enumerate(self.columns, 1)
             ],
+            "object_names": [("0",)],
             "pubinsert": [("public", "a", "t", "t", "t", "t", "f", None, "1", "16402", "7")],
         }
         return [rows for words, rows in answers.items() if words in sql][-1]

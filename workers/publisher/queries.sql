@@ -558,6 +558,16 @@ FROM pg_catalog.pg_class c
 WHERE c.oid IN (:relids) AND c.relfilenode <> 0
   AND c.relfilenode <> pg_catalog.pg_relation_filenode(c.oid)
 
+-- pg_attribute is read under the transaction's snapshot, pg_identify_object_as_address is not, as
+-- the names of a COPY are not.
+-- name: renamed
+SELECT count(*)
+FROM pg_catalog.pg_attribute a,
+     LATERAL pg_catalog.pg_identify_object_as_address(
+       'pg_catalog.pg_class'::pg_catalog.regclass, a.attrelid, a.attnum::integer) n
+WHERE a.attrelid = :relid AND a.attnum > 0 AND NOT a.attisdropped
+  AND a.attname::pg_catalog.text IS DISTINCT FROM n.object_names[3]
+
 -- Frees a name of ours: an inactive slot is dropped, our own session (told by its name) ended.
 -- name: free_slot
 SELECT CASE

@@ -235,6 +235,11 @@ def is_rewritten(conn: QueryConn, leaves: Sequence[Leaf]) -> bool:
     return bool(leaves) and conn.exec(query("rewritten", relids=relids))[0][0] != "0"
 
 
+def is_renamed(conn: QueryConn, remote: RemoteTable) -> bool:
+    """True if a column has another name than in the transaction's snapshot."""
+    return conn.exec(query("renamed", relid=str(remote.relid)))[0][0] != "0"
+
+
 def _column_list(
     conn: QueryConn, table: TableName, values: dict[str, str]
 ) -> frozenset[int] | None:

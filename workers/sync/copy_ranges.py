@@ -11,7 +11,14 @@ from config.guc import Settings
 from workers.lake.copy_task import CSV
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.copy_statement import copy_statement, lock_statement
-from workers.publisher.remote_table import PLAIN_TABLE, Leaf, RemoteTable, can_lock, is_rewritten
+from workers.publisher.remote_table import (
+    PLAIN_TABLE,
+    Leaf,
+    RemoteTable,
+    can_lock,
+    is_renamed,
+    is_rewritten,
+)
 
 
 def lock(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> bool:
@@ -24,7 +31,23 @@ def lock(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> 
     and the name of a partition take more. A role with column grants, or with a grant on a
     partitioned table and none on its partitions, gets the lock by a SELECT without rows. Returns
     whether the role may read every relation by ctid: else a single COPY must read the table.
+
+    Raises 55000 if a column got another name between the snapshot and the lock. The COPY takes
+    columns by the names of now, so two columns with swapped names would be copied the wrong way
+    round, and an excluded one under the name of the other.
     """
+    by_ctid = _lock(conn, remote, leaves)
+    if is_renamed(conn, remote):
+        name = f"{remote.nspname}.{remote.relname}"
+        raise TableRewritten(
+            f'columns of table "{name}" were renamed while it was copied',
+            detail="An ALTER TABLE came between the snapshot and the lock.",
+            hint="Nothing is to be done: the copy starts again by itself.",
+        )
+    return by_ctid
+
+
+def _lock(conn: WalReceiverConn, remote: RemoteTable, leaves: Sequence[Leaf]) -> bool:
     if not can_lock(conn, leaves):
         conn.exec(lock_statement(remote))
         return False

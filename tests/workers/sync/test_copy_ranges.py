@@ -9,7 +9,10 @@ from typing import cast
 
 import pytest
 
+from catalog.errcodes import TableRewritten
+from tests.fix_publisher import Database
 from tests.workers.copying import BLOCK, Copying, PublisherTwin, copying
+from workers.publisher.connect import connect
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.remote_table import (
     PARTITIONED_TABLE,
@@ -88,3 +91,37 @@ def test_a_partitioned_table_with_a_grant_on_the_root_is_read_through_the_root(
         cast("WalReceiverConn", conn), remote, leaves, world.process.settings, by_ctid=False
     )
     assert whole.statement == "COPY (SELECT id FROM public.a) TO STDOUT (FORMAT csv)"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("change", ["swapped", "dropped", "other"])
+def test_columns_with_other_names_than_in_the_snapshot_are_not_copied(
+    each_database: Database, change: str
+) -> None:
+    """COPY t (a, b) would have the values of b in a."""
+    table = f"t_{change}"
+    each_database.run(
+        f"CREATE TABLE {table} (gone int, a int PRIMARY KEY, b int)",
+        f"ALTER TABLE {table} DROP COLUMN gone",
+        f"CREATE TABLE {table}_2 (c int)",
+        f"CREATE PUBLICATION {table} FOR TABLE {table}",
+    )
+    conn = connect(each_database.dsn, "test", replication=False)
+    try:
+        conn.command("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+        remote = fetch_remote_table_info(conn, "public", table, [table])
+        leaves = fetch_leaves(conn, remote)
+        alter = f"ALTER TABLE {table} RENAME"
+        statements = {
+            "swapped": [f"{alter} a TO x", f"{alter} b TO a", f"{alter} x TO b"],
+            "dropped": [f"ALTER TABLE {table} DROP COLUMN b"],
+            "other": [f"ALTER TABLE {table}_2 RENAME c TO a", f"ALTER TABLE {table} ADD c int"],
+        }
+        each_database.run(*statements[change])
+        if change == "other":
+            assert copy_ranges.lock(conn, remote, leaves)
+            return
+        with pytest.raises(TableRewritten, match="were renamed while it was copied"):
+            copy_ranges.lock(conn, remote, leaves)
+    finally:
+        conn.close()
