@@ -85,13 +85,22 @@ class TableWork:
 
         ``earlier`` is the work of the transaction's earlier slices, whose counts are added.
         """
-        updates, deletes = self._missed_rows()
-        before = (0, 0) if earlier is None else earlier._missed
-        self._missed = before[0] + updates, before[1] + deletes
-        self._key = self.key or (() if earlier is None else earlier.key)
+        self.forget_changes()
+        self._key = self.key
+        if earlier is not None:
+            self._add_misses(earlier)
+            self._key = self._key or earlier.key
         self.segments.clear()
-        self._folded.clear()
         self.discard()
+
+    def forget_changes(self) -> None:
+        """Keep only the counts of the folds: a fold keeps all received bytes of its changes."""
+        self._missed = self._missed_rows()
+        self._folded.clear()
+
+    def _add_misses(self, other: TableWork) -> None:
+        updates, deletes = other._missed_rows()
+        self._missed = self._missed[0] + updates, self._missed[1] + deletes
 
     def _missed_rows(self) -> tuple[int, int]:
         """Return the numbers of updates and of deletes whose rows the folds miss."""
@@ -166,7 +175,7 @@ class TableWork:
             elif staged is not None:
                 self.segments.append(segment)
                 self._staged.append(staged)
-        self._folded += later._folded
+        self._add_misses(later)
         later.segments, later._staged, later._folded = [], [], []
 
     def stage_if_any(

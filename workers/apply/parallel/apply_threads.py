@@ -385,6 +385,7 @@ def _write_table(rows: _Rows, dest: Destination, file_id: str) -> TableFiles | N
     if not work.files or rows.run.relation is None or rows.run.changes is None:
         work.discard()
         return None
+    work.forget_changes()  # the files wait for the commit, and the records may be all that came
     return TableFiles(work, rows.run.relation, len(rows.run.changes))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from workers.apply.follow_schema import SchemaFollower
 from workers.apply.parallel import apply_threads
 from workers.apply.parallel.apply_threads import ParallelApply
 from workers.apply.parallel.file_notes import FOLDER, FileNotes
+from workers.changes.by_table import frame_inside
 from workers.lake.table import LakeIdent, Stamp
 from workers.proto import encode
 from workers.proto.messages import (
@@ -179,6 +181,22 @@ def test_records_of_files_are_not_read_again(here: World) -> None:
     here.take(*part(7, *inserts(21, 2)), commit(7, 200))
     assert here.rows() == [pairs(range(1, 23)), pairs(range(1, 6))]
     assert here.applier.work_of_part["rows"] == {"insert": 27}
+
+
+def test_records_of_written_files_are_not_kept_in_memory(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the memory would grow with the transaction: the files wait for the commit."""
+    given: list[weakref.ref[Any]] = []
+
+    def reading(buf: Any, *more: Any) -> Any:
+        given.append(weakref.ref(buf))
+        return frame_inside(buf, *more)
+
+    monkeypatch.setattr(apply_threads, "frame_inside", reading)
+    here.take_and_write(*part(7, *RELATIONS, *inserts(1, 20), first=True))
+    here.take_and_write(*part(7, *inserts(21, 20)))
+    assert [each() for each in given] == [None, None]
 
 
 def test_rows_under_another_name_are_in_the_files_of_the_table(here: World) -> None:
