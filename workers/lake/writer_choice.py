@@ -20,6 +20,7 @@ SPARK: Final = "spark"
 
 NO_GATEWAY: Final = "The lake server is a Spark server of yours (spark.remote)."
 BY_WISH: Final = "The configuration says so."
+ANOTHER_TABLE: Final = "Another table that is written to the lake table has this writer."
 POSSIBLE: Final = "A worker can write the table's files."
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -43,6 +42,7 @@ from workers.lake.storage.local_path import is_local
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
+    ANOTHER_TABLE,
     AUTO,
     NO_GATEWAY,
     SPARK,
@@ -64,6 +64,7 @@ class SparkTables:
         """``default`` is the word for tables of which the configuration says nothing."""
         self._staging = staging
         self._default = default
+        self._lock = threading.Lock()
         self._asked: dict[LakeIdent, str] = {}
 
     def choose_writer(self, ident: LakeIdent, asked: str | None) -> WriterChoice:
@@ -73,10 +74,12 @@ class SparkTables:
         published tables may be written to a lake table: Spark writes all of them if one says so.
         """
         own = asked or self._default
-        word = SPARK if self._asked.get(ident) == SPARK else own
-        self._asked[ident] = word
+        with self._lock:  # the tables of a shared lake table may be opened at one time
+            word = SPARK if self._asked.get(ident) == SPARK else own
+            self._asked[ident] = word
         refusal = None if word == SPARK else self._refusal(ident)
-        return replace(choose(word, refusal, ident), asked=own)
+        chosen = choose(word, refusal, ident)
+        return chosen if word == own else WriterChoice(own, chosen.writer, ANOTHER_TABLE)
 
     def _refusal(self, ident: LakeIdent) -> str | None:
         """Why this process cannot write the table's files."""
@@ -133,7 +136,6 @@ class FileTables(SparkTables):
     def __init__(self, commits: FileCommits, staging: Staging, default: str = AUTO) -> None:
         super().__init__(staging, default)
         self._commits = RefusedFiles(commits)
-        self._lock = threading.Lock()
         self._files: dict[LakeIdent, TableLayout | Unwritable] = {}
         self._dead = DeletedRowsCache()
         self._keys = KeyCache()
@@ -227,10 +229,11 @@ class FileTables(SparkTables):
     def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
         """Remove the files that a failed copy wrote, committed or not.
 
-        A file that a snapshot names stays: a user may have committed on top of the copy.
+        A file that a snapshot names stays: a user may have committed on top of the copy. The files
+        may be of a worker with another word for the table: the present word does not matter.
         """
-        files = self.files(ident)
-        copied = [] if files is None else files.copied(copy_id)
+        files = self._layout(ident)
+        copied = [] if isinstance(files, Unwritable) else files.copied(copy_id)
         if copied:
             with suppress(LakeFailure):  # no attempt waits for the removal; orphan removal follows
                 self._commits.remove_files(ident, copied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
+    ANOTHER_TABLE,
     AUTO,
     BY_WISH,
     FILES,
@@ -69,11 +71,12 @@ def test_files_are_refused_where_there_is_no_gateway(tmp_path: Any) -> None:
 
 
 class Catalog:
-    """A table's metadata; counts how often they were read."""
+    """A table's metadata; counts how often they were read. ``answers``: what else it can do."""
 
     def __init__(self, **changes: Any) -> None:
         self.found = metadata("long", **changes)
         self.reads = 0
+        self.answers: dict[str, Any] = {}
 
     def metadata(self, ident: LakeIdent, what: str) -> Any:
         del ident, what
@@ -81,7 +84,7 @@ class Catalog:
         return self.found
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: pytest.fail(name)
+        return self.answers.get(name, lambda *_, **__: pytest.fail(name))
 
 
 def of_files(tmp_path: Any, catalog: Any, writer: str = AUTO) -> FileTables:
@@ -106,7 +109,48 @@ def test_who_writes_a_table_is_what_is_asked_for(tmp_path: Any) -> None:
 def test_spark_writes_a_shared_lake_table_if_one_of_its_tables_says_so(tmp_path: Any) -> None:
     tables = of_files(tmp_path, Catalog(location=str(tmp_path)))
     tables.choose_writer(IDENT, SPARK)
-    assert tables.choose_writer(IDENT, FILES) == WriterChoice(FILES, SPARK, BY_WISH)
+    assert tables.choose_writer(IDENT, FILES) == WriterChoice(FILES, SPARK, ANOTHER_TABLE)
+    assert tables.choose_writer(IDENT, SPARK) == WriterChoice(SPARK, SPARK, BY_WISH)
+
+
+def test_tables_of_a_shared_lake_table_are_opened_at_one_time(tmp_path: Any) -> None:
+    """The word that came first is not lost while the other table's word is taken in."""
+    tables = of_files(tmp_path, Catalog(location=str(tmp_path)))
+
+    class Meanwhile(dict[LakeIdent, str]):
+        """The other table is opened between the look and the note, if it can be."""
+
+        other: threading.Thread | None = None
+
+        def get(self, key: LakeIdent, default: Any = None) -> Any:
+            found = super().get(key, default)
+            if self.other is None:
+                self.other = threading.Thread(target=tables.choose_writer, args=(IDENT, SPARK))
+                self.other.start()
+                self.other.join(0.5)
+            return found
+
+    tables._asked = asked = Meanwhile()
+    tables.choose_writer(IDENT, FILES)
+    assert asked.other is not None
+    asked.other.join()
+    assert tables.files(IDENT) is None
+
+
+def test_files_of_a_former_word_are_removed(tmp_path: Any) -> None:
+    """A copy through files failed; now the table, or the whole lake, is Spark's."""
+    (tmp_path / "data").mkdir()
+    left = tmp_path / "data" / "pgsub-copy-7f-1.parquet"
+    left.touch()
+    removed: list[str] = []
+    catalog = Catalog(location=str(tmp_path))
+    catalog.answers["remove_files"] = lambda _ident, files, _uuid: removed.extend(files)
+    of_files(tmp_path, catalog, SPARK).remove_copied(IDENT, "7f")
+    assert removed == [str(left)]
+    tables = of_files(tmp_path, catalog)
+    tables.choose_writer(IDENT, SPARK)
+    tables.remove_copied(IDENT, "7f")
+    assert removed == [str(left)] * 2
 
 
 def test_the_default_counts_for_a_table_that_nobody_has_opened(tmp_path: Any) -> None:
