@@ -1,8 +1,9 @@
 """One seed: a random workload, random faults, and whether every row came through once.
 
 The plan (faults, how partitions are published, whether columns and tables come and go, whether
-rows have a lineage, rows are sent in binary form, sync slots are permanent) follows from the seed
-alone, and so does every statement; what happens when is the machine's. While a run goes on every
+rows have a lineage, rows are sent in binary form, sync slots are permanent, Spark writes from the
+start or from the middle on) follows from the seed alone, and so does every statement; what happens
+when is the machine's. While a run goes on every
 step is written to ``events.jsonl`` in its folder, which is kept when a row is wrong or the
 subscription stands still, and removed when all is well.
 
@@ -80,12 +81,14 @@ class Plan:
     lineage: bool
     binary: bool
     permanent: bool
+    spark_after: int | None
 
     def __str__(self) -> str:
         told = [str(fault) for fault in self.faults] or ["no faults"]
         told += ["track_commit_timestamp = on"] * self.lineage
         told += ["binary = true"] * self.binary
         told += ["sync_slot: permanent"] * self.permanent
+        told += [f"lake.writer: spark after {self.spark_after}"] * (self.spark_after is not None)
         return "; ".join(told)
 
 
@@ -104,9 +107,10 @@ def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = Tru
     lineage = chance.random() < 0.25
     binary = chance.random() < 0.25
     permanent = chance.random() < 0.25
-    return Plan(
-        seed, transactions, planned, via_root, late, column, dropped, lineage, binary, permanent
-    )
+    drawn, middle = chance.random(), chance.randrange(transactions)
+    spark = 0 if drawn < 0.125 else middle if drawn < 0.25 else None
+    options = lineage, binary, permanent, spark
+    return Plan(seed, transactions, planned, via_root, late, column, dropped, *options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +192,7 @@ class Run:
         compared, error = None, None
         try:
             with self._databases() as (self.pub, self.native), Proxy(self.pub) as self.proxy:
-                self.family.configure(**_LINEAGE if self.plan.lineage else {})
+                self._configure("spark" if self.plan.spark_after == 0 else "auto")
                 self._subscribe()
                 try:
                     self._disturbed_workload()
@@ -263,6 +267,9 @@ class Run:
         self._command("create", create)
         self.family.subscriptions[NAME] = entry
 
+    def _configure(self, writer: str) -> None:
+        self.family.configure(writer=writer, **_LINEAGE if self.plan.lineage else {})
+
     def _command(self, what: str, act: Callable[[CommandContext], None]) -> None:
         """What a command does, in this process: starting one takes seconds."""
         self.events.add(what)
@@ -334,6 +341,7 @@ class Run:
         sessions = Sessions(self.pub)
         plan, workload = self.plan, self.workload
         late, column, dropped = plan.late_after, plan.column_after, plan.column_dropped_after
+        spark = plan.spark_after or None
         try:
             for step in workload.steps():
                 error = sessions.execute(step.session, step.sql)
@@ -348,6 +356,9 @@ class Run:
                 if dropped is not None and column is None and workload.transactions >= dropped:
                     dropped = None
                     self._drop_column(sessions)
+                if spark is not None and workload.transactions >= spark:
+                    spark = None
+                    self._persist("spark writes", lambda: self._configure("spark"))
                 if workload.transactions >= plan.transactions:
                     break
         finally:

@@ -27,6 +27,9 @@ def test_a_quarter_of_the_seeds_draws_each_option(faults: bool) -> None:
     plans = [make_plan(seed, faults=faults) for seed in range(400)]
     for option in ("lineage", "binary", "permanent"):
         assert 70 < sum(getattr(plan, option) for plan in plans) < 130, option
+    written = [plan.spark_after for plan in plans if plan.spark_after is not None]
+    assert 70 < len(written) < 130
+    assert 30 < written.count(0) < 70, "half of them from the start"
     assert {(plan.binary, plan.permanent) for plan in plans} == {
         (binary, permanent) for binary in (True, False) for permanent in (True, False)
     }

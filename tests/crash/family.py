@@ -48,6 +48,7 @@ class Family:
         lake: Lake | None = None,
         *,
         format_version: int = 2,
+        writer: str = "auto",
     ) -> None:
         self.failpoints = Failpoints(data_dir.parent / "failpoints")
         env = {ENVIRONMENT: str(self.failpoints.directory)}
@@ -56,7 +57,7 @@ class Family:
         self._settings = dict(settings)
         self._common: dict[str, Any] = {
             "settings": self._settings,
-            "lake": {"format_version": format_version},
+            "lake": {"format_version": format_version, "writer": writer},
         }
         if lake:
             self._common["spark"] = {"remote": lake.url}
@@ -69,12 +70,16 @@ class Family:
         self.pgsub.start("up", str(self.pgsub.file(content, "up.yaml")))
         wait_until(self._runs, 240, self.log_tail)
 
-    def configure(self, **values: str) -> None:
-        """Other settings, beside those it was made with; by SIGHUP. Nothing: those alone again."""
+    def configure(self, *, writer: str = "auto", **values: str) -> None:
+        """Other settings, beside those it was made with; by SIGHUP. Nothing: those alone again.
+
+        ``writer`` is ``lake.writer``.
+        """
         wanted = {**self._settings, **values}
-        if self._common["settings"] == wanted:
+        lake = {**self._common["lake"], "writer": writer}
+        if (self._common["settings"], self._common["lake"]) == (wanted, lake):
             return
-        self._common["settings"] = wanted
+        self._common |= {"settings": wanted, "lake": lake}
         self.pgsub.reload({"subscriptions": self.subscriptions, **self._common})
 
     def _runs(self) -> bool:

@@ -24,7 +24,7 @@ that were synchronised in it. A round that finds a difference blames its places.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
@@ -147,6 +147,7 @@ class KillRounds(Findings):
     database: Database
     workload: MixedWorkload
     ways: tuple[Way, ...]
+    before_death: Callable[[], None] = lambda: None  # while others stand at their places
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
 
     def play(self) -> None:
@@ -218,6 +219,7 @@ class KillRounds(Findings):
             self.family.create(LATE_SUBSCRIPTION, self.database.dsn, [f"pub_{LATE}"])
         for place in this.then:
             failpoints.wait_held(place, PATIENCE, log_tail)
+        self.before_death()
         if victim == "launcher":
             self.family.kill_launcher()
         else:
@@ -277,13 +279,17 @@ class KillRounds(Findings):
 
 
 def play_rounds(
-    publisher: EmbeddedPublisher, family: Family, name: str, ways: tuple[Way, ...]
+    publisher: EmbeddedPublisher,
+    family: Family,
+    name: str,
+    ways: tuple[Way, ...],
+    **more: Any,
 ) -> Iterator[KillRounds]:
     """For a fixture: all phases of these ways in a database of their own, then clean."""
     database = new_database(publisher, name)
     create_tables(database)
     workload = MixedWorkload(database)
-    played = KillRounds(family=family, database=database, workload=workload, ways=ways)
+    played = KillRounds(family=family, database=database, workload=workload, ways=ways, **more)
     played.play()
     yield played
     for name in list(family.subscriptions):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ from tests.twin import NativeTwin, native_rows
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
 
 TABLES = ("changed", "refilled", "keyless", "parted", "parted_keyless")
+BY_SPARK = ("spark_changed", "spark_parted")
 ROWS = 20_000
 SCHEMA = (
     "CREATE TABLE changed (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz,"
@@ -35,10 +37,14 @@ SCHEMA = (
     "CREATE TABLE parted (id int PRIMARY KEY, name text, at timestamptz, day date)",
     "CREATE TABLE parted_keyless (a int, b text)",
     "ALTER TABLE parted_keyless REPLICA IDENTITY FULL",
+    "CREATE TABLE spark_changed (LIKE changed INCLUDING ALL)",
+    "CREATE TABLE spark_parted (LIKE parted INCLUDING ALL)",
 )
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "parted": {"partition_by": ["days(at)", "truncate(1, name)"], "sort_by": ["day DESC"]},
     "parted_keyless": {"partition_by": ["bucket(2, a)"]},
+    "spark_changed": {"writer": "spark"},
+    "spark_parted": {"writer": "spark", "partition_by": ["days(at)"]},
 }
 
 
@@ -81,16 +87,20 @@ def _play(flow: Flow) -> None:
         " + i % 20 * interval '1 day', date '2026-01-01' + i FROM generate_series(1, 2000) i",
         "INSERT INTO parted VALUES (-1, NULL, NULL, NULL)",
         "INSERT INTO parted_keyless SELECT i % 5, 'b' || i FROM generate_series(1, 40) i",
+        "INSERT INTO spark_changed SELECT * FROM changed",
+        "INSERT INTO spark_parted SELECT * FROM parted",
         "CREATE PUBLICATION pub_on_s3 FOR TABLES IN SCHEMA on_s3",
     )
     name = flow.subscribe("sub", ["pub_on_s3"], tables=LAYOUTS)
-    flow.checkpoint("copied", *TABLES)
-    flow.pub.run(
-        f"INSERT INTO changed (id, name) SELECT {ROWS} + i, 'new' FROM generate_series(1, 3000) i",
-        "INSERT INTO changed (id, name) VALUES (1000000, 'é 🦆 \" \\ '), (1000001, '')",
-        "UPDATE changed SET name = upper(name) WHERE id % 10 = 0",
-        "DELETE FROM changed WHERE id % 10 = 1",
-    )
+    flow.checkpoint("copied", *TABLES, *BY_SPARK)
+    for table in ("changed", "spark_changed"):
+        flow.pub.run(
+            f"INSERT INTO {table} (id, name)"
+            f" SELECT {ROWS} + i, 'new' FROM generate_series(1, 3000) i",
+            f"INSERT INTO {table} (id, name) VALUES (1000000, 'é 🦆 \" \\ '), (1000001, '')",
+            f"UPDATE {table} SET name = upper(name) WHERE id % 10 = 0",
+            f"DELETE FROM {table} WHERE id % 10 = 1",
+        )
     for turn in range(5):
         _move_rows(flow, turn)
     flow.pgsub.kill_worker(name)
@@ -98,13 +108,14 @@ def _play(flow: Flow) -> None:
         _move_rows(flow, turn)
     flow.pub.run(
         "UPDATE changed SET id = id + 2000000 WHERE id % 10 = 2",
+        "UPDATE spark_changed SET id = id + 2000000 WHERE id % 10 = 2",
         "UPDATE keyless SET b = 'moved' WHERE a % 2 = 0",
         "DELETE FROM keyless WHERE a % 5 = 0",
     )
     flow.pub.execute(
         "BEGIN; TRUNCATE refilled; INSERT INTO refilled VALUES (1, 'second'), (60, NULL); COMMIT"
     )
-    flow.checkpoint("changed", *TABLES)
+    flow.checkpoint("changed", *TABLES, *BY_SPARK)
 
 
 def _move_rows(flow: Flow, turn: int) -> None:
@@ -120,11 +131,12 @@ def _move_rows(flow: Flow, turn: int) -> None:
         f"UPDATE parted_keyless SET a = a + 1 WHERE ctid IN (SELECT ctid FROM parted_keyless"
         f" WHERE a = {turn % 5} LIMIT 2)",
         f"DELETE FROM parted WHERE id % 29 = {turn}",
+        f"UPDATE spark_parted SET at = at + interval '1 day' WHERE id % 17 = {turn}",
     )
 
 
 @pytest.mark.parametrize("label", ["copied", "changed"])
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", [*TABLES, *BY_SPARK])
 def test_pyiceberg_sees_the_rows_of_the_native_subscriber(
     flow: Flow, table: str, label: str
 ) -> None:
@@ -162,6 +174,17 @@ def test_the_worker_wrote_the_files_itself(flow: Flow, stack: LakeStack) -> None
     files = stack.store.files("warehouse", stack.keys)
     assert [name for name in files if "/data/pgsub-" in name and "deletes" not in name]
     assert [name for name in files if "/data/pgsub-" in name and name.endswith("-deletes.parquet")]
+
+
+@pytest.mark.parametrize("table", BY_SPARK)
+def test_spark_wrote_the_files_of_its_tables(flow: Flow, table: str) -> None:
+    """Through a worker's death too; the other tables' files are the workers' own."""
+    files = flow.pgsub.iceberg_table(flow.name, table).inspect.all_files()
+    paths = [str(path) for path in files["file_path"].to_pylist()]
+    assert paths
+    assert not [path for path in paths if "/pgsub-" in path]
+    rows = flow.pgsub.status("lake_tables")
+    assert [row["writer"] for row in rows if row["lake_table"] == table] == ["spark"]
 
 
 def test_the_store_s_keys_are_told_to_nobody(flow: Flow, stack: LakeStack) -> None:
