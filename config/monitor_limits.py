@@ -1,6 +1,6 @@
 """The limits of logs, terminals, metrics, health checks, comparisons and password commands.
 
-Also those of files before a commit.
+Also those of files before a commit, and of commits.
 
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
@@ -129,3 +129,11 @@ PARALLEL_STAND_IN_BYTES: Final = _MB
 PARALLEL_FILE_SECONDS: Final = 12 * 3600.0
 """Files written so long before the commit are not used: orphan removal takes files without a
 snapshot once they are a day old."""
+
+# -- commits ---------------------------------------------------------------------------------------
+
+HELD_DELETES_ROWS: Final = 100_000
+"""Deleted rows of a branch's small delete files that are held in memory: less than 1 MB a table."""
+
+COMMIT_PAUSE_SECONDS: Final = 0.1
+"""The pause before a refused commit is tried again; twice as long each time, as in Iceberg."""

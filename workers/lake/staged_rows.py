@@ -43,7 +43,8 @@ class NewFile:
     A delete file for a single data file names it in ``of``. A deletion vector has in ``vector`` its
     offset and its length in bytes inside the file. ``unbounded`` holds the field ids of columns
     without least and greatest value in the file's footer. ``place`` is None in a table that never
-    had partitions.
+    had partitions. ``footer`` is the footer of a data file in a store whose requests are dear, as a
+    Parquet file of its own: the commit then need not read the footer. Empty for other files.
     """
 
     path: str
@@ -53,6 +54,7 @@ class NewFile:
     unbounded: tuple[int, ...] = ()
     vector: tuple[int, int] | None = None
     place: Place | None = None
+    footer: bytes = field(default=b"", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

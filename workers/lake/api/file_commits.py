@@ -9,6 +9,7 @@ from typing import Any
 
 from config.limits import LISTED_FILES
 from workers.lake.api.java_api import JavaApi
+from workers.lake.api.snapshot_commits import commit_snapshot
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile, Place
@@ -47,16 +48,23 @@ def commit_files(api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
     """See ``FileCommits.commit_files``."""
     table = api.load(ident)
     snapshot = table.snapshot(branch)
-    if snapshot is None or _layout(table) != change.layout:
+    if snapshot is None or _layout_of(table.operations().current()) != change.layout:
         raise changed_meanwhile(ident)
     if change.expected_tip is not None and snapshot.snapshotId() != change.expected_tip:
         raise changed_meanwhile(ident)
-    update = _update(api, table, change, snapshot.snapshotId())
+    at = snapshot.snapshotId()
+    update = _update(api, table, change, at)
     update.scanManifestsWith(api.in_this_thread).toBranch(branch)
     for key, value in change.summary.items():
         update.set(key, value)
-    update.commit()
-    return _totals(ident, table.snapshot(branch))
+
+    def check(base: Any) -> None:
+        """The branch is ours alone: another tip than the one that was read is not expected."""
+        ref = base.ref(branch)
+        if ref is None or ref.snapshotId() != at or _layout_of(base) != change.layout:
+            raise changed_meanwhile(ident)
+
+    return _totals(ident, commit_snapshot(api, table, update, branch, check))
 
 
 def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
@@ -131,8 +139,10 @@ def _delete_file(file: Mapping[str, Any], place: Place | None) -> NewFile:
     return NewFile(path, size, rows, of, vector=vector, place=place)
 
 
-def _layout(table: Any) -> LayoutId:
-    version = table.operations().current().formatVersion()
+def _layout_of(metadata: Any) -> LayoutId:
     return LayoutId(
-        str(table.uuid().toString()), table.schema().schemaId(), table.spec().specId(), version
+        str(metadata.uuid()),
+        metadata.currentSchemaId(),
+        metadata.defaultSpecId(),
+        metadata.formatVersion(),
     )

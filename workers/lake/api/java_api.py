@@ -17,6 +17,7 @@ from workers.lake.storage.choose_store import store_for
 from workers.lake.table import MAIN, LakeIdent
 from workers.lake.table_totals import TOTALS
 
+_ICEBERG: Final = "org.apache.iceberg"
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
 
@@ -46,6 +47,7 @@ class JavaApi:
         self._data_files = iceberg.DataFiles
         self._file_metadata = iceberg.FileMetadata
         self._parquet = iceberg.parquet.ParquetUtil
+        self._in_memory = iceberg.inmemory.InMemoryInputFile
         self._metrics = iceberg.MetricsConfig
         self._new_metrics = iceberg.Metrics
         self._map = gateway.jvm.java.util.HashMap
@@ -70,6 +72,11 @@ class JavaApi:
         self._sets = iceberg.relocated.com.google.common.collect.Sets
         self._streams = gateway.jvm.java.util.stream
         self._pattern = gateway.jvm.java.util.regex.Pattern
+        of = gateway.jvm.java.lang.Class.forName
+        self._cleanable = of(f"{_ICEBERG}.exceptions.CleanableFailure")
+        self._objects = gateway.jvm.java.lang.Object
+        self._remove_all = _protected(gateway, "cleanAll")
+        self._remove_useless = _protected(gateway, "cleanUncommitted", "java.util.Set")
         # Iceberg waits for a pool in steps of 10 ms, eight times in a commit.
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
@@ -123,8 +130,12 @@ class JavaApi:
         operations = self.load(ident).operations()
         base = operations.current()
         tip = base.ref(branch).snapshotId()
+        return lambda: self.move_main(operations, base, tip)
+
+    def move_main(self, operations: Any, base: Any, tip: int) -> None:
+        """Set ``main`` to a snapshot of the table, if the metadata is still ``base``."""
         moved = self._table_metadata.buildFrom(base).setBranchSnapshot(tip, MAIN).build()
-        return lambda: operations.commit(base, moved)
+        operations.commit(base, moved)
 
     def replace_columns(
         self,
@@ -147,6 +158,28 @@ class JavaApi:
         for key, value in properties.items():
             more.put(key, value)
         operations.commit(base, builder.setProperties(more).build())
+
+    def with_snapshot(self, base: Any, snapshot: Any, branch: str) -> Any:
+        """The metadata ``base`` with a new snapshot, which the branch is at."""
+        return self._table_metadata.buildFrom(base).setBranchSnapshot(snapshot, branch).build()
+
+    def is_cleanable(self, thrown: Any) -> bool:
+        """Does the Java exception say that nothing was committed?"""
+        return bool(self._cleanable.isInstance(thrown))
+
+    def remove_all_manifests(self, update: Any) -> None:
+        """Remove the manifests and lists of a snapshot that was not committed."""
+        self._remove_all.invoke(update, self._gateway.new_array(self._objects, 0))
+
+    def remove_useless_manifests(
+        self, table: Any, update: Any, made: Any, lists: Sequence[str]
+    ) -> None:
+        """Remove the manifests that the committed snapshot does not name, and former lists."""
+        given = self._gateway.new_array(self._objects, 1)
+        given[0] = self._sets.newHashSet(made.allManifests(table.io()))
+        self._remove_useless.invoke(update, given)
+        for each in lists:
+            table.io().deleteFile(each)
 
     def collector(self) -> Any:
         """A Java ``Consumer`` of strings that keeps them, for ``joined``."""
@@ -245,8 +278,14 @@ class JavaApi:
             tasks.close()
 
     def data_file(self, table: Any, file: NewFile) -> Any:
-        """A new data file, with the bounds and counts of every column from the footer."""
+        """A new data file, with the bounds and counts of every column from the footer.
+
+        Of a file that brings its footer only the length is asked for, which finds a missing file.
+        """
         source = table.io().newInputFile(file.path)
+        if file.footer:
+            source.getLength()
+            source = self._in_memory(file.path, file.footer)
         metrics = self._parquet.fileMetrics(source, self._metrics.forTable(table))
         if file.unbounded:
             metrics = self._without_bounds(metrics, file.unbounded)
@@ -299,6 +338,17 @@ class JavaApi:
         else:
             builder.withFormat("PARQUET")
         return (builder.withReferencedDataFile(file.of) if file.of else builder).build()
+
+
+def _protected(gateway: Any, name: str, *types: str) -> Any:
+    """A method of Iceberg's commits of snapshots that only Iceberg's own classes may call."""
+    of = gateway.jvm.java.lang.Class
+    given = gateway.new_array(of, len(types))
+    for at, each in enumerate(types):
+        given[at] = of.forName(each)
+    method = of.forName(f"{_ICEBERG}.SnapshotProducer").getDeclaredMethod(name, given)
+    method.setAccessible(True)
+    return method
 
 
 def _string_array(gateway: Any, values: Sequence[str]) -> Any:

@@ -61,7 +61,7 @@ from workers.lake.metadata.table_schema import (
 )
 from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.new_layout import NewTable
-from workers.lake.refusals import changed_meanwhile
+from workers.lake.refusals import changed_meanwhile, main_was_moved
 from workers.lake.sql.statements import new_table_properties
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.staged_rows import FileList
@@ -232,7 +232,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             else:
                 update.replaceBranch(branch, at)
             # Without an age the branch could expire by history.expire.max-ref-age-ms during a long
-            # copy. The age also marks a branch that was created here: see _fast_forward.
+            # copy. The age also marks a branch that was created here: see tip_to_publish.
             update.setMaxRefAgeMs(branch, _FOR_EVER).commit()
 
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
@@ -246,8 +246,9 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
         """Move ``main`` to the branch. Returns the snapshot that ``main`` is at then.
 
-        Iceberg looks at the ancestry in the very metadata that the commit replaces. A fence in
-        between therefore makes the commit fail.
+        The ancestry is looked at in the very metadata that the commit replaces. A fence in between
+        therefore makes the commit fail. ``ManageSnapshots`` of Iceberg does the same with two more
+        requests to the catalog.
         """
         # A closed session does not end a gateway call: so ask first whether a successor closed it.
         self._sessions.get().check_open()
@@ -262,14 +263,14 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     ) -> int:
         """``fast_forward``, and change columns in the same commit."""
         self._sessions.get().check_open()
-        return repeated(lambda: self._fast_forward_with(ident, branch, changes, remember))
+        return repeated(lambda: self._fast_forward(ident, branch, changes, remember))
 
-    def _fast_forward_with(
+    def _fast_forward(
         self,
         ident: LakeIdent,
         branch: str,
-        changes: Sequence[ColumnChange],
-        remember: Remember | None,
+        changes: Sequence[ColumnChange] = (),
+        remember: Remember | None = None,
     ) -> int:
         """Move ``main`` and change columns by a compare-and-set of the table's metadata.
 
@@ -281,24 +282,18 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             metadata = api.as_json(base)
             tip = tip_to_publish(metadata, branch)
             if tip is None:
-                raise changed_meanwhile(ident)
+                if "max-ref-age-ms" in metadata.get("refs", {}).get(branch, {}):
+                    raise main_was_moved(ident, "Another commit is on main.")
+                raise changed_meanwhile(ident)  # the branch is gone, or was made anew
             schema = changed_schema(metadata, changes)
             properties = {}
             if remember is not None:
                 properties[PUBLISHER_COLUMNS] = remember(_columns_of(ident, schema))
-            if tip != metadata.get("current-snapshot-id") or schema != current_schema(metadata):
+            if schema != current_schema(metadata):
                 api.replace_columns(operations, base, schema, properties, publishes=tip)
+            elif tip != metadata.get("current-snapshot-id"):
+                api.move_main(operations, base, tip)
             return tip
-
-    def _fast_forward(self, ident: LakeIdent, branch: str) -> int:
-        with self._gateway.api(f'publishing to lake table "{ident}"') as api:
-            table = api.load(ident)
-            ref = table.refs().get(branch)
-            if ref is not None and ref.maxRefAgeMs() is None:  # not by create_branch: check_branch
-                raise changed_meanwhile(ident)
-            update = table.manageSnapshots().fastForwardBranch(MAIN, branch)
-            update.commit()
-            return int(table.snapshot(MAIN).snapshotId())
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table."""

@@ -14,7 +14,6 @@ from workers.lake.effects import Counts
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import write_vectors
-from workers.lake.files.merge_delete_files import read_all_deletes
 from workers.lake.files.position_deletes import Array, RowPositions, merge_positions, write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
@@ -83,11 +82,13 @@ class BranchCommits:
             by_place.setdefault(places.get(path), {})[path] = rows
         replaced = {place: self.known.deletes.full(place) for place in by_place}
         written: list[tuple[NewFile, Collection[str]]] = []
+        contents: dict[str, RowPositions] = {}
 
         def write(place: Place | None) -> None:
-            taken_in = read_all_deletes(self.files.store, replaced[place])
+            taken_in = self.known.deletes.read(self.files.store, replaced[place])
             rows = merge_positions([by_place[place], self._of_living_files(taken_in, tip)])
             written.append((write_deletes(self.files, rows, place), rows.keys()))
+            contents[written[-1][0].path] = rows
 
         try:
             if len(by_place) == 1:
@@ -99,7 +100,8 @@ class BranchCommits:
             for file, _ in written:
                 self.files.store.remove(file.path)
             raise
-        return Deletes(positions, written, [each for of in replaced.values() for each in of])
+        gone = [each for of in replaced.values() for each in of]
+        return Deletes(positions, written, gone, contents)
 
     def _listed(self, tip: int | None) -> Sequence[LiveFile]:
         """The branch's files at ``tip``; 40001 if they are not known."""
@@ -132,7 +134,8 @@ class BranchCommits:
         self.known.listed = None if self.files.has_vectors and _numbers_rows(live) else live
         for file, _ in deletes.files:
             if not file.vector:
-                self.known.deletes.add(file, deletes.replaced)
+                content = deletes.contents.get(file.path)
+                self.known.deletes.add(file, deletes.replaced, content)
         if not deletes.files:
             return parts.counts
         return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)

@@ -15,7 +15,7 @@ row of ``a`` with the delete file ``d``. Snapshot 8, with parent 7, has ``a`` wi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from workers.lake.files.deleted_rows import DeletedRowsCache
@@ -44,11 +44,13 @@ class Deletes:
 
     ``places`` are the deleted rows. ``files`` are the new delete files, each with the paths of the
     data files concerned. ``replaced`` are the former delete files that the new ones replace.
+    ``contents`` are the positions in the new delete files, by path; vectors have none.
     """
 
     places: RowPositions = field(default_factory=dict)
     files: Sequence[tuple[NewFile, Collection[str]]] = ()
     replaced: Sequence[NewFile] = ()
+    contents: Mapping[str, RowPositions] = field(default_factory=dict)
 
 
 def after_commit(

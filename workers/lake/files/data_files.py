@@ -177,9 +177,18 @@ def open_file(
             opened = OpenFile(files, output, writer)
             yield opened
         # With metadata_collector, a failed write would raise a different error and hide the cause.
-        unbounded = _unbounded(files, writer.writer.metadata)
+        footer = writer.writer.metadata
+        unbounded = _unbounded(files, footer)
         file = NewFile(path, opened.size, opened.rows, unbounded=unbounded, place=place)
-    written(file)
+    written(file if files.store.has_cheap_requests else replace(file, footer=_alone(footer)))
+
+
+def _alone(footer: Any) -> bytes:
+    """A footer as a Parquet file without rows: whoever wants the bounds reads nothing else."""
+    sink = pa.BufferOutputStream()
+    footer.write_metadata_file(sink)
+    alone: bytes = sink.getvalue().to_pybytes()
+    return alone
 
 
 def copy_file(files: TableLayout, file: NewFile) -> NewFile:

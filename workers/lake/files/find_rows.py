@@ -78,6 +78,11 @@ class Piece:
 _WHOLE: Final = Piece(0, 1)
 
 
+def entry_of(path: str, rows: int, key: pa.Field[Any], piece: Piece = _WHOLE) -> Hashable:
+    """What the cache of keys calls the keys of a file, or of a piece of it."""
+    return path, rows, field_id(key), str(key.type), piece
+
+
 def is_found_here(table: TableLayout, key: Sequence[str]) -> bool:
     """Can rows of the table be found by these columns without Spark?"""
     types = {each.name: each.type for each in table.schema}
@@ -211,7 +216,7 @@ class RowLookup:
         self, file: LiveFile, deleted: DeletedRowsCache, piece: Piece = _WHOLE
     ) -> list[pa.Table]:
         key = self._fields[0]
-        of = file.path, file.rows, field_id(key), str(key.type), piece
+        of = entry_of(file.path, file.rows, key, piece)
         remembered = None if self._cache is None else self._cache.get(of)
         if remembered is not None:
             parts = [part for packed in remembered for part in self._search_packed(packed)]

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
+from config.monitor_limits import HELD_DELETES_ROWS
 from workers.lake.connect.session import LakeSession
 from workers.lake.files.position_deletes import (
     RowPositions,
@@ -45,6 +46,8 @@ class DeleteFiles:
     """
 
     small: list[NewFile] = field(default_factory=list)
+    _held: dict[str, RowPositions] = field(default_factory=dict)
+    _held_rows: int = 0
 
     def full(self, place: Place | None = None) -> list[NewFile]:
         """The delete files that the next delete file of the place has to take in."""
@@ -54,18 +57,39 @@ class DeleteFiles:
     def forget(self) -> None:
         """Empty the list: Spark has written to the branch and may have replaced the files."""
         self.small.clear()
+        self._held.clear()
+        self._held_rows = 0
 
     def drop(self, gone: Sequence[NewFile]) -> None:
         """Take files that left the branch off the list."""
         paths = {each.path for each in gone}
         self.small = [file for file in self.small if file.path not in paths]
+        for each in gone:
+            if self._held.pop(each.path, None) is not None:
+                self._held_rows -= each.rows
 
-    def add(self, file: NewFile, replaced: Sequence[NewFile]) -> None:
-        """Add a committed delete file, which may have replaced earlier files."""
+    def add(
+        self, file: NewFile, replaced: Sequence[NewFile], content: RowPositions | None = None
+    ) -> None:
+        """Add a committed delete file, which may have replaced earlier files.
+
+        The ``content`` of some rows is held: the file need not be read to be taken in.
+        """
         if replaced:
             self.drop(replaced)
-        if file.rows < LARGE_DELETE_FILE_ROWS:
-            self.small.append(file)
+        if file.rows >= LARGE_DELETE_FILE_ROWS:
+            return
+        self.small.append(file)
+        if content is not None and self._held_rows + file.rows <= HELD_DELETES_ROWS:
+            self._held[file.path] = content
+            self._held_rows += file.rows
+
+    def read(self, store: TableStore, files: Iterable[NewFile]) -> RowPositions:
+        """The positions in several delete files of the list."""
+        known = ((file, self._held.get(file.path)) for file in files)
+        return merge_positions(
+            read_deletes(store, file.path) if held is None else held for file, held in known
+        )
 
 
 def read_all_deletes(store: TableStore, files: Iterable[NewFile]) -> RowPositions:

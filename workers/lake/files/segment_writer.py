@@ -49,6 +49,7 @@ from workers.lake.files.updated_rows import (
     unsent_columns,
 )
 from workers.lake.files.write_rows import write_ahead, write_rows
+from workers.lake.files.written_keys import WrittenKeys
 from workers.lake.interfaces.segment_writer import (
     Barrier,
     Commit,
@@ -88,6 +89,7 @@ class FileSegmentWriter(SegmentWriter):
     keys: KeyCache
     other_writers: OtherWriters = NO_OTHER_WRITERS
     _counts: dict[str, Counts] = field(default_factory=dict)
+    _written: WrittenKeys = field(init=False)
 
     @property
     def ident(self) -> LakeIdent:
@@ -242,6 +244,7 @@ class FileSegmentWriter(SegmentWriter):
     def _write(self, work: Sequence[tuple[Segment, Found | None]], properties: Properties) -> None:
         """Apply segments of different sources in a single commit; rows may be looked up already."""
         parts, tips, counts = CommitParts(), set[int](), dict[str, Counts]()
+        self._written = WrittenKeys(self.keys)
         try:
             for segment, known in work:
                 found = self._apply(segment, known, parts)
@@ -250,8 +253,9 @@ class FileSegmentWriter(SegmentWriter):
             if len(tips) > 1:
                 raise changed_meanwhile(self.ident)
             if parts.batches:
-                rows = chain.from_iterable(parts.batches)
+                rows, ready = chain.from_iterable(parts.batches), len(parts.files)
                 write_ahead(self.files, rows, parts.files.append)
+                self._written.store(parts.files[ready:])
             tip = next(iter(tips), None)
             deletes = self.target.write_deletes(parts, tip)
         except BaseException:
@@ -297,10 +301,14 @@ class FileSegmentWriter(SegmentWriter):
         self, batches: Iterable[pa.RecordBatch], segment: Segment, parts: CommitParts
     ) -> None:
         rows = (as_rows(self.files, batch, segment.columns, segment.source) for batch in batches)
-        self._add(self.files, rows, parts)
+        self._add(self.files, segment, rows, parts)
 
     def _add(
-        self, files: TableLayout, batches: Iterable[pa.RecordBatch], parts: CommitParts
+        self,
+        files: TableLayout,
+        segment: Segment,
+        batches: Iterable[pa.RecordBatch],
+        parts: CommitParts,
     ) -> None:
         """Add rows in the table's columns to a commit.
 
@@ -309,9 +317,12 @@ class FileSegmentWriter(SegmentWriter):
         """
         checked = (check_values(self.ident, batch) for batch in batches)
         if files is self.files:
-            parts.batches.append(checked)
+            parts.batches.append(self._written.watched(files, segment.key, checked))
         else:
-            write_rows(files, checked, parts.files.append)
+            alone, ready = WrittenKeys(self.keys), len(parts.files)
+            rows = alone.watched(files, segment.key, checked)
+            write_rows(files, rows, parts.files.append)
+            alone.store(parts.files[ready:])
 
     # -- changes of existing rows -----------------------------------------------------------------
 
@@ -338,7 +349,7 @@ class FileSegmentWriter(SegmentWriter):
         old = found.rows.select([f"o{n}" for n in range(len(found.fetched))])
         rows = UpdatedRows(self.files, segment, found.fetched)
         batches = rows.batches(staged, updates, RowsInOrder(old, row_of[updates]))
-        self._add(layout_of_updated_rows(self.files), batches, parts)
+        self._add(layout_of_updated_rows(self.files), segment, batches, parts)
 
     def _change_whole_rows(
         self, segment: Segment, lookup: WholeRowLookup, parts: CommitParts

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
 from tests.fix_lake import Lake
@@ -16,6 +17,7 @@ from tests.workers.lake.watched import Watched, delete, update, with_rows
 from workers.lake.effects import Counts, FileSizes
 from workers.lake.files import merge_delete_files as deletes
 from workers.lake.files import segment_writer
+from workers.lake.staged_rows import NewFile
 from workers.lake.table import LakeIdent
 
 FEW = 3
@@ -194,3 +196,25 @@ def test_deletes_of_files_that_are_gone_go(ten_files: Watched) -> None:
     table.dest.publish(table.ident, branch, stamp(40))
     assert delete_files(table) == [2]
     assert keys(table) == [n for n in range(100) if n % 10 and n != 1]
+
+
+def test_what_this_process_wrote_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positions of a few rows are held; of many rows the file is read."""
+    read: list[str] = []
+
+    def read_deletes(_store: object, path: str) -> dict[str, Any]:
+        read.append(path)
+        return {"a": np.array([len(read)])}
+
+    monkeypatch.setattr(deletes, "read_deletes", read_deletes)
+    monkeypatch.setattr(deletes, "HELD_DELETES_ROWS", 3)
+    nowhere: Any = None
+    known, files = deletes.DeleteFiles(), [NewFile(f"d{n}", 1, 2) for n in range(3)]
+    known.add(files[0], (), {"a": np.array([4, 7])})
+    known.add(files[1], (), {"a": np.array([9, 10])})
+    found = known.read(nowhere, files[:2])
+    assert (found["a"].tolist(), read) == ([1, 4, 7], ["d1"])
+    known.add(files[2], files[:1], {"a": np.array([5, 6])})
+    assert known.read(nowhere, files[2:])["a"].tolist() == [5, 6], "there is room again"
+    known.forget()
+    assert known.read(nowhere, files[2:])["a"].tolist() == [2]
