@@ -28,6 +28,8 @@ _PLACE: Final = re.compile(
 """Every name has a single spelling: names are compared as text."""
 _CATALOGS_WITH_PATHS: Final = ("jdbc", "hadoop", "hive")
 """Catalog types whose warehouse is a path. Others may know a warehouse by name."""
+_CATALOG_KEY: Final = "spark.sql.catalog.lake."
+_CATALOG_CLASS: Final = re.compile(r"org\.apache\.iceberg\.\w+\.(\w+)Catalog")
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 _OBJECT_STORE: Final = re.compile(r"(s3[an]?|gs|abfss?|wasbs?):", re.I)
 _SQLITE: Final = re.compile(r"jdbc:sqlite:(?:file:)?(?P<path>.*)")
@@ -69,12 +71,34 @@ def _conf_value(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def plain_keys(catalog: Mapping[str, Any]) -> dict[str, Any]:
+    """The catalog's keys in lower case, as Spark takes them, without ``spark.sql.catalog.lake.``.
+
+    A key may have the prefix or not.
+    """
+    return {str(key).removeprefix(_CATALOG_KEY).lower(): value for key, value in catalog.items()}
+
+
+def catalog_kind(keys: Mapping[str, Any]) -> str:
+    """The catalog's type as Iceberg reads the keys, in lower case.
+
+    ``catalog-impl`` may name Iceberg's own class of a type. Without both keys Iceberg takes Hive.
+    """
+    if not keys:
+        return ""
+    if (named := keys.get("catalog-impl")) is None:
+        return str(keys.get("type", "hive")).lower()
+    of_class = _CATALOG_CLASS.fullmatch(str(named))
+    return of_class[1].lower() if of_class else ""
+
+
 def _catalog(value: Any) -> Any:
     """Refuse relative paths: the server's working directory is no home for tables."""
     if not isinstance(value, Mapping):
         return value
-    warehouse, uri = value.get("warehouse"), value.get("uri")
-    by_path = value.get("type") in _CATALOGS_WITH_PATHS
+    keys = plain_keys(value)
+    warehouse, uri, kind = keys.get("warehouse"), keys.get("uri"), catalog_kind(keys)
+    by_path = kind in _CATALOGS_WITH_PATHS
     if isinstance(warehouse, str) and by_path and not _ABSOLUTE.match(warehouse):
         raise problem(
             InvalidParameterValue(
@@ -83,7 +107,7 @@ def _catalog(value: Any) -> Any:
             ),
             "warehouse",
         )
-    if value.get("type") == "hadoop" and isinstance(warehouse, str):
+    if kind == "hadoop" and isinstance(warehouse, str):
         _check_hadoop(warehouse)
     file = _SQLITE.match(uri) if isinstance(uri, str) else None
     if file is not None and not file["path"].startswith("/"):

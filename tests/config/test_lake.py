@@ -61,6 +61,7 @@ def test_a_staging_place_is_a_folder_or_a_bucket_with_a_prefix() -> None:
         {"type": "jdbc", "warehouse": "file:///srv/lake", "uri": "jdbc:sqlite:file:/srv/c.db"},
         {"type": "rest", "warehouse": "my_wh", "uri": "https://catalog.example"},
         {"type": "glue", "warehouse": "s3://bucket/prefix"},
+        {"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "warehouse": "my_wh"},
         {},
     ],
     ids=lambda catalog: " ".join(catalog.values()) or "default",
@@ -69,8 +70,18 @@ def test_places_and_names_are_taken(catalog: dict[str, str]) -> None:
     assert stored_lake({"lake": {"catalog": catalog}}).catalog == catalog
 
 
-def test_hadoop_s_catalog_on_an_object_store_is_refused() -> None:
-    lake = {"catalog": {"type": "hadoop", "warehouse": "s3a://bucket/prefix"}}
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"type": "hadoop"},
+        {"type": "Hadoop"},
+        {"catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog"},
+        {"spark.sql.catalog.lake.type": "hadoop"},
+    ],
+    ids=lambda named: next(iter(named.values())),
+)
+def test_hadoop_s_catalog_on_an_object_store_is_refused(named: dict[str, str]) -> None:
+    lake = {"catalog": {**named, "warehouse": "s3a://bucket/prefix"}}
     with pytest.raises(ReplicationError, match="hadoop on an object store") as caught:
         stored_lake({"lake": lake})
     assert caught.value.code == "0A000"
@@ -82,6 +93,10 @@ def test_hadoop_s_catalog_on_an_object_store_is_refused() -> None:
     "catalog",
     [
         {"type": "jdbc", "warehouse": "warehouse"},
+        {"type": "JDBC", "warehouse": "warehouse"},
+        {"warehouse": "warehouse"},
+        {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog", "warehouse": "warehouse"},
+        {"type": "jdbc", "spark.sql.catalog.lake.warehouse": "warehouse"},
         {"type": "hadoop", "warehouse": "./warehouse"},
         {"type": "jdbc", "warehouse": "/srv/lake", "uri": "jdbc:sqlite:cat.db"},
         {"type": "jdbc", "warehouse": "/srv/lake", "uri": "jdbc:sqlite:file:cat.db"},

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from config.lake import catalog_kind
 from workers.lake.table import LakeIdent
 
 _PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -26,7 +27,8 @@ def given_warehouse(catalog: Mapping[str, str]) -> str | None:
     A REST catalog always chooses: there ``warehouse`` is a name, whatever the name looks like. A
     catalog may refuse a folder that is not below the folder of the table's schema.
     """
-    if catalog.get("type") == "rest" or catalog.get("catalog-impl", "").endswith(".RESTCatalog"):
+    named = {key: value for key, value in catalog.items() if value}
+    if catalog_kind(named) == "rest" or catalog.get("catalog-impl", "").endswith(".RESTCatalog"):
         return None
     return catalog.get("warehouse") or None
 

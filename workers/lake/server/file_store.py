@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from workers.lake.connect.session_conf import CATALOG_PREFIX
+from config.lake import catalog_kind, plain_keys
 
 
 class FileStore(Enum):
@@ -52,18 +52,13 @@ _WITHOUT_OWN_IO: Final = ("jdbc", "hive")
 """Types that take Hadoop's file systems by default. Spark's Hadoop has none for a store."""
 
 
-def plain_keys(catalog: Mapping[str, str]) -> dict[str, str]:
-    """The catalog's keys without ``spark.sql.catalog.lake.``, which a key may have."""
-    return {key.removeprefix(f"{CATALOG_PREFIX}."): value for key, value in catalog.items()}
-
-
 def store_of(catalog: Mapping[str, str]) -> FileStore | None:
     """The store of the tables; None for a disk, and if the configuration names no store."""
     keys = plain_keys(catalog)
     if "io-impl" in keys and not keys["io-impl"].endswith(".ResolvingFileIO"):
         return _of_class(keys["io-impl"])
     named = (
-        _TYPES.get(keys.get("type", "")),
+        _TYPES.get(catalog_kind(keys)),
         _of_class(keys.get("catalog-impl", "")),
         _SCHEMES.get(_scheme(keys.get("warehouse", ""))),
         next(
@@ -89,7 +84,7 @@ def missing_io(catalog: Mapping[str, str]) -> dict[str, str]:
     """``io-impl`` for a catalog that would take Hadoop's file systems for a store; else nothing."""
     keys = plain_keys(catalog)
     store = store_of(catalog)
-    if store is None or "io-impl" in keys or keys.get("type") not in _WITHOUT_OWN_IO:
+    if store is None or "io-impl" in keys or catalog_kind(keys) not in _WITHOUT_OWN_IO:
         return {}
     return {"io-impl": store.value}
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from workers.lake.server.file_store import FileStore, clients_of, plain_keys
+from config.lake import plain_keys
+from workers.lake.server.file_store import FileStore, clients_of
 
 BY_HAND: Final = ""
 """In place of an unknown checksum: a person puts the file into the folder."""

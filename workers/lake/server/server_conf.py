@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from catalog.errcodes import IoError
+from config.lake import catalog_kind, plain_keys
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io
 
@@ -27,7 +28,8 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     """
     conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
     # Iceberg would tell a REST catalog of every commit and every scan: a request for each.
-    quiet = {"rest-metrics-reporting-enabled": "false"} if catalog.get("type") == "rest" else {}
+    is_rest = catalog_kind(plain_keys(catalog)) == "rest"
+    quiet = {"rest-metrics-reporting-enabled": "false"} if is_rest else {}
     for key, value in (quiet | missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf

@@ -70,6 +70,7 @@ def test_a_table_s_files_may_lie_in_several_folders() -> None:
         ({"type": "glue", "warehouse": "s3://b/p"}, "s3://b/p"),
         ({"type": "hive", "warehouse": ""}, None),
         ({"type": "rest", "warehouse": "s3://b/p"}, None),
+        ({"type": "REST", "catalog-impl": "", "warehouse": "s3://b/p"}, None),
         ({"type": "rest", "warehouse": "arn:aws:s3tables:eu:1:bucket/b"}, None),
         ({"catalog-impl": "org.apache.iceberg.rest.RESTCatalog", "warehouse": "s3://b"}, None),
     ],
