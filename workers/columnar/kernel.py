@@ -72,6 +72,14 @@ def kept() -> bool:
     return bool(config.CACHE_DIR) or any(Path(_FOLDER).rglob("*.nbi"))
 
 
+def can_keep() -> bool:
+    """True if the cache has a folder: without a writable one, no process keeps what it compiles.
+
+    Numba has made the folder when the first kernel was imported.
+    """
+    return Path(_FOLDER).is_dir()
+
+
 def kernel(function: Kernel) -> Kernel:
     """Compile on first use; ``NUMBA_CACHE_DIR`` overrides the folder of the cache."""
     return _compiled(function)

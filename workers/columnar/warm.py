@@ -27,7 +27,7 @@ from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.fold.unique_keys import UniqueKeys
 from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.frame import frame
-from workers.columnar.kernel import kept
+from workers.columnar.kernel import can_keep, kept
 from workers.columnar.key_search import KeyNumbers, numbers_of
 from workers.columnar.subtransactions import Subtransactions
 from workers.parent_death import die_with_parent
@@ -50,12 +50,12 @@ def _copy_error(
 
 
 def compile_apart() -> None:
-    """Compile the kernels in a process that ends, unless the cache has them.
+    """Compile the kernels in a process that ends, unless the cache has them, or can have none.
 
     Call where no thread runs: the process is a copy of this one. A process that fails is no error;
     ``warm`` compiles what is missing.
     """
-    if kept():
+    if kept() or not can_keep():
         return
     child = os.fork()
     if child == 0:

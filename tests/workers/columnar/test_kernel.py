@@ -46,8 +46,9 @@ def test_they_are_kept_once_they_were_compiled(
     monkeypatch.setattr("numba.config.CACHE_DIR", "")
     monkeypatch.setattr(home, "_FOLDER", str(tmp_path / "kernels-1"))
     assert not home.kept()
+    assert not home.can_keep()
     twice = kernel(double)
-    (tmp_path / "kernels-1").mkdir(exist_ok=True)
+    assert home.can_keep()
     assert not home.kept(), "an imported kernel has a folder and is not compiled"
     assert twice(21) == 42
     assert home.kept()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from workers.columnar import kernel
 from workers.columnar import warm as home
 
 
@@ -23,6 +24,7 @@ def test_kernels_are_compiled_in_a_process_that_ends(
 
     monkeypatch.setattr(home, "warm", warm)
     monkeypatch.setattr(home, "kept", lambda: False)
+    monkeypatch.setattr(home, "can_keep", lambda: True)
     home.compile_apart()
     child, parent = map(int, compiled.read_text().split())
     assert (child != os.getpid(), parent) == (True, os.getpid())
@@ -33,4 +35,13 @@ def test_kernels_are_compiled_in_a_process_that_ends(
 def test_kernels_of_the_cache_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "kept", lambda: True)
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process was forked"))
+    home.compile_apart()
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", "")
+    monkeypatch.setattr(kernel, "_FOLDER", str(tmp_path / "not made"))
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process compiles for nobody"))
     home.compile_apart()
