@@ -47,6 +47,13 @@ class SyncSlot(StrEnum):
     PERMANENT = "permanent"  # PostgreSQL 14 and later, with the extra state f
 
 
+class Refresh(StrEnum):
+    """Who refreshes a subscription when tables join or leave a publication."""
+
+    MANUAL = "manual"  # as in PostgreSQL
+    AUTO = "auto"
+
+
 class Stream(StrEnum):
     """``substream``; ``parallel`` is stored and displayed, and works as ``on``."""
 
@@ -209,6 +216,7 @@ class Subscription:
     tables: Mapping[str, TableOptions] = field(default_factory=dict)
     password_command: str | None = None
     password_command_ttl: float = 0.0
+    refresh: Refresh = Refresh.MANUAL
 
     def table_options(self, nspname: str, relname: str) -> TableOptions:
         """What the configuration says of a published table."""

@@ -18,7 +18,8 @@ INSERT INTO pg_subscription VALUES (
     :subtwophasestate, :subdisableonerr, :subpasswordrequired, :subrunasowner, :subfailover,
     :subconninfo, :subslotname, :subsynccommit, :subpublications, :suborigin, :subuuid,
     :subcreate, :create_slot, :sync_slot, :passfile, :password_env, :generation, :sysid,
-    :timeline, :max_flush_lsn, :tables, :datoid, :password_command, :password_command_ttl)
+    :timeline, :max_flush_lsn, :tables, :datoid, :password_command, :password_command_ttl,
+    :refresh)
 
 -- name: update_subscription
 UPDATE pg_subscription SET
@@ -32,7 +33,8 @@ UPDATE pg_subscription SET
     sync_slot = :sync_slot, passfile = :passfile, password_env = :password_env,
     generation = :generation, sysid = :sysid, timeline = :timeline,
     max_flush_lsn = :max_flush_lsn, tables = :tables, datoid = :datoid,
-    password_command = :password_command, password_command_ttl = :password_command_ttl
+    password_command = :password_command, password_command_ttl = :password_command_ttl,
+    refresh = :refresh
 WHERE oid = :oid
 
 -- name: delete_subscription

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import ReplicationOrigin
 from catalog.pg_subscription import (
+    Refresh,
     Stream,
     SubCreate,
     Subscription,
@@ -73,6 +74,7 @@ def subscription_row(row: StoredRow) -> Subscription:
     values["subtwophasestate"] = TwoPhaseState(values["subtwophasestate"])
     values["subcreate"] = SubCreate(values["subcreate"])
     values["sync_slot"] = SyncSlot(values["sync_slot"])
+    values["refresh"] = Refresh(values["refresh"])
     values["subpublications"] = tuple(json.loads(values["subpublications"]))
     values["tables"] = {
         name: _table_options(options) for name, options in json.loads(values["tables"]).items()

@@ -39,6 +39,7 @@ CREATE TABLE pg_subscription (
     datoid              INTEGER,
     password_command    TEXT,
     password_command_ttl REAL NOT NULL DEFAULT 0,
+    refresh             TEXT NOT NULL DEFAULT 'manual',
     UNIQUE (subdbid, subname)
 ) STRICT;
 

@@ -20,7 +20,7 @@ from catalog.errcodes import DISK_FULL, UNDEFINED_FILE, IoError, ObjectNotInPrer
 
 FILE_NAME: Final = "catalog.db"
 BUSY_TIMEOUT_SECONDS: Final = 10.0
-SCHEMA_VERSION: Final = 23
+SCHEMA_VERSION: Final = 24
 
 _SCRIPTS: Final = {
     0: ("schema.sql",),

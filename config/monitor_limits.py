@@ -46,6 +46,10 @@ LAKE_ERRORS_POLL_SECONDS: Final = 10.0
 """Time between two looks of the launcher at the errors of the workers."""
 CATALOG_PROBE_SECONDS: Final = 86_400.0
 """Time between two probes of the lake's catalog: an upgrade that loses rows is found in a day."""
+PUBLICATION_LOOK_SECONDS: Final = 30.0
+"""Time between two looks for tables that joined or left a publication (``refresh: auto``)."""
+PUBLICATION_LOOK_MOST_SECONDS: Final = 600.0
+"""The most time for a look: a frozen publisher does not hold the other subscriptions for longer."""
 SLOT_WAIT_SECONDS: Final = 0.5
 """Time for a scrape to wait for the publishers: a monitor gives up after ten seconds."""
 SLOT_ASK_SECONDS: Final = 10.0

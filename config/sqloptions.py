@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from catalog.errcodes import SyntaxErrorOrAccess
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription import SyncSlot, check_publications
+from catalog.pg_subscription import Refresh, SyncSlot, check_publications
 from config.conninfo import split_password
 from config.define import READERS
 from config.statements import AlterPublications, CreateSubscription, Options
@@ -77,6 +77,7 @@ def create_statement(
         publication=asked.publications,
         options=options,
         sync_slot=SyncSlot.TEMPORARY,
+        refresh=Refresh.MANUAL,
         tables={},
     )
 

@@ -29,6 +29,7 @@ from catalog.errcodes import (
 )
 from catalog.namespace import MESSAGES_TABLE, qualified_name, string_to_qualified_name
 from catalog.pg_subscription import (
+    Refresh,
     Stream,
     SyncSlot,
     TableOptions,
@@ -203,6 +204,7 @@ class CreateSubscriptionStmt:
     publication: tuple[str, ...]
     options: SubOpts
     sync_slot: SyncSlot
+    refresh: Refresh
     tables: dict[str, TableOptions]
 
 
@@ -240,6 +242,10 @@ class SubscriptionModel(BaseModel):
     sync_slot: Literal["temporary", "permanent"] = Field(
         "temporary", description="replication slot of a table synchronisation"
     )
+    refresh: Literal["manual", "auto"] = Field(
+        "manual",
+        description="tables that join or leave a publication: by `pgsub refresh`, or by themselves",
+    )
     messages_to: str | None = Field(
         None,
         description="lake table, as schema.table, that gets the publisher's logical messages "
@@ -267,6 +273,11 @@ class SubscriptionModel(BaseModel):
             options = parse_subscription_options(self.with_, name)
         except Exception as error:
             raise _below(error, "with") from None
+        if self.refresh == "auto" and options.two_phase:
+            both = SyntaxErrorOrAccess(
+                "refresh = auto and two_phase are mutually exclusive options"
+            )
+            raise problem(both, "refresh")
         return CreateSubscriptionStmt(
             name=name,
             connection=self.connection,
@@ -276,6 +287,7 @@ class SubscriptionModel(BaseModel):
             publication=tuple(self.publication),
             options=options,
             sync_slot=SyncSlot(self.sync_slot),
+            refresh=Refresh(self.refresh),
             tables=self._tables(),
         )
 

@@ -165,6 +165,7 @@ class Pgsub:
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         sync_slot: str | None = None,
         messages_to: str | None = None,
+        refresh: str | None = None,
         status: int = 0,
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
@@ -178,6 +179,8 @@ class Pgsub:
             entry["sync_slot"] = sync_slot
         if messages_to:
             entry["messages_to"] = messages_to
+        if refresh:
+            entry["refresh"] = refresh
         content = {"subscriptions": {name: entry}, "settings": SETTINGS}
         return self.command("create", str(self.file(content, f"{name}.yaml")), status=status)
 

@@ -35,9 +35,14 @@ def up(call: typer.Context, file: File, log: Log = False) -> None:
 
 def run(call: typer.Context, log: Log = False) -> None:
     """Run the launcher for the subscriptions of the catalog."""
+    from subscriber.commands.published import LOOK_MODULE
     from subscriber.launcher.launcher import ApplyLauncherMain
 
-    _run(call.obj, log, lambda console: ApplyLauncherMain(call.obj, console=console))
+    _run(
+        call.obj,
+        log,
+        lambda console: ApplyLauncherMain(call.obj, console=console, look_module=LOOK_MODULE),
+    )
 
 
 def _run(data_dir: Path, log: bool, launcher: Callable[[bool], int]) -> NoReturn:

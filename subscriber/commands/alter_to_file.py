@@ -14,7 +14,7 @@ from typing import Any, Final
 from catalog import table_renames
 from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
 from catalog.namespace import qualified_name
-from catalog.pg_subscription import Subscription, TableOptions, TwoPhaseState
+from catalog.pg_subscription import Refresh, Subscription, TableOptions, TwoPhaseState
 from catalog.pg_subscription_rel import SubscriptionRel
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter import (
@@ -46,6 +46,7 @@ _FOLLOWED: Final = (
     "subenabled",
     "subpublications",
     "sync_slot",
+    "refresh",
     "password_env",
     "password_command",
     "password_command_ttl",
@@ -159,6 +160,7 @@ def _store_and_refresh(
                 copy_data=stmt.options.copy_data,
                 columns=columns,
                 validate=stmt.publication,
+                replaces=stmt.refresh is Refresh.AUTO,
             )
             _notify_changes(changed, columns, context)
     if columns:

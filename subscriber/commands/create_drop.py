@@ -129,6 +129,7 @@ def new_row(stmt: CreateSubscriptionStmt) -> Subscription:
         subuuid=str(uuid.uuid4()),
         create_slot=options.create_slot,
         sync_slot=stmt.sync_slot,
+        refresh=stmt.refresh,
         password_env=stmt.password_env,
         password_command=stmt.password_command,
         password_command_ttl=stmt.password_command_ttl,

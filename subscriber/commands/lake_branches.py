@@ -1,9 +1,10 @@
 """Drop pgsub's branches of lake tables that leave a subscription, and what an open copy wrote.
 
 The workers have ended, or have read that the table left. ``workers.tables.leaked_branches`` tells
-how the branches go. The tables are listed before the lake is asked, so a lake that does not answer
-and a killed command leave a row in ``pgsub status leaked_branches``. A lake that cannot be reached
-stops no command: a warning names the tables, and a later command or worker drops the branches.
+how the branches go. The tables are listed before the lake is asked, by a refresh in the transaction
+in which the tables leave. So a lake that does not answer and a killed command leave a row in
+``pgsub status leaked_branches``. A lake that cannot be reached stops no command: a warning names
+the tables, and a later command or worker drops the branches.
 """
 
 from __future__ import annotations
@@ -24,6 +25,18 @@ from workers.lake.table import LakeIdent
 from workers.tables.leaked_branches import drop_leaked_branches
 
 
+def list_lake_branches(
+    sub: Subscription, rels: Sequence[SubscriptionRel], context: CommandContext
+) -> None:
+    """List the branches of lake tables, in the catalog transaction in which the tables leave."""
+    now = time.time_ns() // 1000
+    for ident in {LakeIdent(rel.lake_schema, rel.lake_table) for rel in rels}:
+        leak = LeakedBranch(
+            ident.schema, ident.table, sub.subuuid, sub.subname, now, "the command was killed"
+        )
+        context.store.put_leaked_branch(leak)
+
+
 def drop_lake_branches(
     sub: Subscription, rels: Sequence[SubscriptionRel], context: CommandContext
 ) -> None:
@@ -31,14 +44,8 @@ def drop_lake_branches(
 
     What the catalog keeps of lake tables that are gone is forgotten at the same chance.
     """
-    idents = {LakeIdent(rel.lake_schema, rel.lake_table) for rel in rels}
-    now = time.time_ns() // 1000
     with context.store.transaction():
-        for ident in idents:
-            leak = LeakedBranch(
-                ident.schema, ident.table, sub.subuuid, sub.subname, now, "the command was killed"
-            )
-            context.store.put_leaked_branch(leak)
+        list_lake_branches(sub, rels, context)
     left = drop_leaked_branches(context.store, context.lake_tables, context.lake)
     kept = {LakeIdent(leak.lake_schema, leak.lake_table) for leak in left}
     _discard_copies(rels, kept, context)

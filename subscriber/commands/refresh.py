@@ -38,13 +38,14 @@ from catalog.recopy import mark_for_recopy
 from catalog.table_renames import follows_rename
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
-from subscriber.commands.lake_branches import drop_lake_branches
+from subscriber.commands.lake_branches import drop_lake_branches, list_lake_branches
 from subscriber.commands.leaked_slots import (
     drop_sync_slots,
     leave_sync_slots,
     retry_leaked_slots,
     sync_slots_left,
 )
+from subscriber.commands.published.returning import replacing_copies
 from subscriber.commands.schema.column_rules import copy_again_under_rules, notify_reruled
 from subscriber.commands.schema.file_writer import writer_findings
 from subscriber.commands.subscription_row import (
@@ -63,6 +64,7 @@ from subscriber.commands.table_mapping import (
 from subscriber.commands.unseen_differences import row_security_warnings
 from subscriber.messages import Notice, notice, warning
 from workers.lake.sources import delete_rows, source_of
+from workers.process import failpoints
 from workers.publisher.fingerprint import TableName, published_as
 from workers.publisher.interfaces import ReplicationConn
 
@@ -85,17 +87,26 @@ def refresh_publication(
     copy_data: bool,
     columns: Mapping[str, Any] | None = None,
     validate: Sequence[str] = (),
+    replaces: bool = False,
 ) -> Subscription:
     """ALTER SUBSCRIPTION … REFRESH PUBLICATION; the new row.
 
-    ``columns`` of the row are stored in the same transaction. Missing publications among
+    With ``replaces`` the copy of a table that returns replaces the rows from before. ``columns`` of
+    the row are stored in the same transaction. Missing publications among
     ``validate`` are a warning. Returns after the workers have reloaded.
     """
     refreshed, changed, removed = refresh_tables(
-        sub, conn, context, copy_data=copy_data, columns=columns or {}, validate=validate
+        sub,
+        conn,
+        context,
+        copy_data=copy_data,
+        columns=columns or {},
+        validate=validate,
+        replaces=replaces,
     )
     if changed:
         await_workers(refreshed, context)
+        failpoints.reach("refresh.reloaded")
     if removed:
         drop_lake_branches(refreshed, removed, context)  # no worker writes the tables any more
     return refreshed
@@ -180,6 +191,7 @@ def refresh_tables(
     copy_data: bool,
     columns: Mapping[str, Any],
     validate: Sequence[str],
+    replaces: bool = False,
 ) -> tuple[Subscription, bool, list[SubscriptionRel]]:
     """Store ``columns`` and the tables published now.
 
@@ -208,13 +220,18 @@ def refresh_tables(
     for message in row_security_warnings(conn, published_names(copied)):
         context.notify(message)
     rels = [new_rel(sub.oid, table, copy_data=True) for table in copied]
+    if replaces:
+        rels = replacing_copies(sub, copied, rels, context)
     # A running worker could not tell reliably which transactions came before a table without a
     # copy joined: the answer after a crash could differ.
     with context.workers_stopped(sub.oid) if joining else nullcontext():
         floor = applied_lsn(sub, context)
         rels += [_create_lake_table(sub, table, floor, context) for table in joining]
+        failpoints.reach("refresh.found")
         found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
+    failpoints.reach("refresh.stored")
     _clean_up(found, conn, context)
+    failpoints.reach("refresh.cleaned")
     changed = found.added or found.removed or found.distrusted or found.replaced
     return found.sub, bool(columns or changed), found.removed
 
@@ -275,9 +292,10 @@ def _store(
         for rel in removed:
             store.delete_rel(subid, rel.srrelid)
             store.origin_drop(origin_name(subid, rel.srrelid))
-        # Only the origins recorded the slots: if the command ends before dropping the slots, the
-        # list of leaked slots leaves the work to the next command.
+        # Only the rows recorded the slots and the lake tables: if the command ends before dropping
+        # slots and branches, the lists of leaked ones leave the work to the next command.
         leave_sync_slots(now, sync_slots, context)
+        list_lake_branches(now, removed, context)
         distrusted = 0
         for name, rel in known.items():
             fingerprint = published[name].remote.fingerprint if name in published else None

@@ -31,6 +31,7 @@ from subscriber.commands.create_drop import (
 )
 from subscriber.commands.main_slot import check_slot_is_free
 from subscriber.commands.open_context import open_command_context
+from subscriber.commands.published import LOOK_MODULE
 from subscriber.commands.schema.column_rules import rule_findings
 from subscriber.commands.table_mapping import (
     MappedTable,
@@ -57,7 +58,13 @@ def up(data_dir: Path, file: Path, *, console: bool = True) -> int:
         words = [str(data_dir.resolve()), str(file.resolve()), lake_url, "console" * console]
         call_forked(_configure, *words, pass_fds=held)
 
-    return ApplyLauncherMain(data_dir, config=config, apply_file=apply_file, console=console)
+    return ApplyLauncherMain(
+        data_dir,
+        config=config,
+        apply_file=apply_file,
+        console=console,
+        look_module=LOOK_MODULE,
+    )
 
 
 def preflight(data_dir: Path, config: Config) -> None:

@@ -19,6 +19,7 @@ runs in a forked process. The launcher would load 100 MB for a moment's work, an
 from __future__ import annotations
 
 import ctypes
+import importlib
 import logging
 import multiprocessing
 import os
@@ -64,6 +65,10 @@ WATCH: Final = "watch"
 
 PROBE: Final = "probe"
 """Instead of a worker's kind: the forked process probes the lake's catalog and ends."""
+
+MODULE: Final = "module"
+"""Instead of a worker's kind: the forked process runs ``main`` of a module that the launcher was
+given by name, and ends. The launcher itself knows no command."""
 
 _PR_SET_NAME: Final = 15
 
@@ -334,6 +339,10 @@ def _main(argv: list[str]) -> int:
 
         die_with_parent()
         return probe_catalog(argv[1:])
+    if argv[0] == MODULE:
+        die_with_parent()
+        status: int = importlib.import_module(argv[1]).main(argv[2:])
+        return status
     from workers.main import main
 
     return main(argv)

@@ -32,6 +32,7 @@ from subscriber.launcher.lake_process import EmbeddedLake, LakeChild, LakeStarte
 from subscriber.launcher.lake_watch import LakeWatch, WatchingProcess
 from subscriber.launcher.loop import LauncherLoop
 from subscriber.launcher.passfile import sweep_passfiles
+from subscriber.launcher.publication_look import PublicationLook
 from subscriber.launcher.service_manager import ServiceManager
 from subscriber.launcher.socket_server import LocalServer
 from subscriber.launcher.wake_up import WakeUp
@@ -59,6 +60,7 @@ def ApplyLauncherMain(  # noqa: N802 (PostgreSQL's name)
     apply_file: ApplyFile | None = None,
     on_running: Callable[[], None] | None = None,
     console: bool = True,
+    look_module: str | None = None,
 ) -> int:
     """Run the launcher in the foreground until a signal or a command ends it; the exit status.
 
@@ -66,10 +68,16 @@ def ApplyLauncherMain(  # noqa: N802 (PostgreSQL's name)
     configuration counts. ``apply_file`` runs in a thread when the lake is up, and again at SIGHUP.
     If the first run raises, the error is logged, everything ends and the status is 1.
     ``on_running`` is called in the main thread after the first run. Without ``console`` the log
-    goes to the log file alone. Raises 55006 for a second launcher. Call from the main thread.
+    goes to the log file alone. ``look_module`` looks for tables of publications
+    (``publication_look``). Raises 55006 for a second launcher. Call from the main thread.
     """
     return Launcher(
-        data_dir, config=config, apply_file=apply_file, on_running=on_running, console=console
+        data_dir,
+        config=config,
+        apply_file=apply_file,
+        on_running=on_running,
+        console=console,
+        look_module=look_module,
     ).run()
 
 
@@ -90,6 +98,7 @@ class Launcher:
         attach_timeout: float = WORKER_ATTACH_SECONDS,
         lake_watch: Callable[[list[str]], WatchingProcess] | None = None,
         catalog_probe: Callable[[list[str]], ForkedProcess] | None = None,
+        look_module: str | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self._start_time = time.time_ns() // 1000
@@ -103,6 +112,7 @@ class Launcher:
         self._attach_timeout = attach_timeout
         self._watching = lake_watch
         self._probing = catalog_probe
+        self._looking = look_module
 
     def run(self) -> int:
         """Take the lock, run, end every process; the exit status."""
@@ -148,6 +158,8 @@ class Launcher:
         probe = self._workers.fork_catalog_probe if self._argv is None else self._probing
         configured = at_start.lake.catalog or at_start.spark.remote
         self._daily_probe = DailyProbe(probe if configured else None, time.monotonic())
+        look = None if self._looking is None else partial(self._workers.fork_module, self._looking)
+        self._publication_look = PublicationLook(look, self._store.subscriptions, time.monotonic())
         self._lake = self._open_lake(lock, at_start)
         self._lake_watch = LakeWatch(
             self._workers.fork_lake_watch if self._argv is None else self._watching
@@ -161,6 +173,7 @@ class Launcher:
             self._wake_up,
             self._lake_watch,
             self._daily_probe,
+            self._publication_look,
             service_manager=self._service_manager,
             start_time=self._start_time,
             apply_file=self._apply_file and partial(self._apply, self._apply_file, lock),
@@ -224,6 +237,7 @@ class Launcher:
             self._listener.stop()
         self._lake_watch.stop()
         self._daily_probe.stop()
+        self._publication_look.stop()
         self._loop.requests.settle()
         self._lake.stop()
         self._server.close()

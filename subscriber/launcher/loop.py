@@ -17,7 +17,8 @@ One turn:
    the workers start again.
 4. The catalog is read if a look is due (``subscription_workers``).
 5. Status tables are compared, the service manager is told, and requests that waited are answered.
-   Once a day the lake's catalog is probed (``daily_probe``).
+   Once a day the lake's catalog is probed (``daily_probe``), and twice a minute a process looks
+   for tables that joined or left a publication (``publication_look``).
 
 The turn ends in a wait: for the local socket, for signals, and for the next deadline. No step
 before the wait blocks.
@@ -41,6 +42,7 @@ from subscriber.launcher.lake_budget import Health, Urgency, excess_of
 from subscriber.launcher.lake_errors import LakeErrors
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from subscriber.launcher.lake_watch import LakeWatch
+from subscriber.launcher.publication_look import PublicationLook
 from subscriber.launcher.requests import Requests
 from subscriber.launcher.service_manager import ServiceManager, State, service_state
 from subscriber.launcher.socket_server import Client
@@ -67,6 +69,7 @@ class LauncherLoop:
         wake_up: WakeUp,
         lake_watch: LakeWatch,
         daily_probe: DailyProbe,
+        publication_look: PublicationLook,
         *,
         service_manager: ServiceManager,
         start_time: int,
@@ -86,6 +89,7 @@ class LauncherLoop:
         self._service_manager = service_manager
         self._lake_watch = lake_watch
         self._daily_probe = daily_probe
+        self._publication_look = publication_look
         self._on_running = on_running
         self._file = apply_file and ConfigurationFile(apply_file, wake_up.post, self._applied)
         self._subscriptions = SubscriptionWorkers(
@@ -112,6 +116,7 @@ class LauncherLoop:
             if self.phase == "running":
                 interval = self._configuration.settings.status_tables_interval
                 self._status_tables.poll(time.monotonic(), interval, self._lake.url)
+                self._publication_look.poll(time.monotonic())
                 if self._daily_probe.poll(time.monotonic(), self._lake.url):
                     self._end(1)  # the process has logged the error
             self._service_manager.turn(time.monotonic(), self.phase, self._service_state)
@@ -131,6 +136,7 @@ class LauncherLoop:
             interval = self._configuration.settings.status_tables_interval
             due.append(self._status_tables.next_deadline(interval))
             due.append(self._daily_probe.next_deadline())
+            due.append(self._publication_look.next_deadline())
         times = [moment for moment in due if moment is not None]
         return max(min(times, default=now + CATALOG_POLL_SECONDS) - now, 0.0)
 

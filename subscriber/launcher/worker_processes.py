@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from catalog.errcodes import InternalError
 from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
-from subscriber.launcher.fork_server import PROBE, STATUS, WATCH, ForkedWorker
+from subscriber.launcher.fork_server import MODULE, PROBE, STATUS, WATCH, ForkedWorker
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.work_totals import WorkTotals
 from workers.process.log import CONSOLE_ENV
@@ -170,6 +170,10 @@ class WorkerProcesses:
     def fork_catalog_probe(self, words: Sequence[str]) -> ForkedWorker:
         """Start a process without a slot to probe the catalog; the caller watches the process."""
         return self._fork([PROBE, str(self._data_dir), *words])
+
+    def fork_module(self, module: str, words: Sequence[str]) -> ForkedWorker:
+        """Start a process without a slot that runs a module; the caller watches the process."""
+        return self._fork([MODULE, module, str(self._data_dir), *words])
 
     def _fork(self, words: Sequence[str]) -> ForkedWorker:
         return ForkedWorker(

@@ -39,6 +39,7 @@ PG_SUBSCRIPTION: Final[Columns] = {
     "subuuid": "text",
     "subcreate": "text",
     "sync_slot": "text",
+    "refresh": "text",
     "password_env": "text",
     "sysid": "text",
     "timeline": "int4",

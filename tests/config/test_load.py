@@ -207,7 +207,7 @@ def test_known_keys_of_a_subscription() -> None:
         parse("subscriptions: {s: {connection: '', publication: p, publish: x}}", "my.yaml")
     assert caught.value.hint == (
         "Known keys: connection, messages_to, password_command, password_command_ttl, "
-        "password_env, publication, sync_slot, tables, with."
+        "password_env, publication, refresh, sync_slot, tables, with."
     )
 
 

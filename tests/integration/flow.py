@@ -72,6 +72,7 @@ class Flow:
         *,
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         sync_slot: str | None = None,
+        refresh: str | None = None,
         **options: Any,
     ) -> str:
         """Create the subscription on both sides; ours is named, the twin's has ``_native``."""
@@ -83,9 +84,8 @@ class Flow:
             self.sub, self.pub, f"{name}_native", publications, **native
         )
         keyed = {".".join(self.qualified(table)): spec for table, spec in (tables or {}).items()}
-        done = self.pgsub.create(
-            name, self.pub.dsn, publications, tables=keyed, sync_slot=sync_slot, **options
-        )
+        ours: dict[str, Any] = {"sync_slot": sync_slot, "refresh": refresh, **options}
+        done = self.pgsub.create(name, self.pub.dsn, publications, tables=keyed, **ours)
         self.said[name] = done.stderr
         self.subscriptions.append(name)
         return name

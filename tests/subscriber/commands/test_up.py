@@ -1,3 +1,4 @@
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +21,12 @@ subscriptions:
 def test_what_stops_the_file_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def launcher(data_dir: Path, *, config: object, apply_file: ApplyFile, console: bool) -> int:
+    def launcher(
+        data_dir: Path, *, config: object, apply_file: ApplyFile, console: bool, look_module: str
+    ) -> int:
         """As the real one: what the file's thread raises is reported and ends the family."""
         assert console, "the log goes where standard error leads"
+        assert callable(importlib.import_module(look_module).main)
         try:
             apply_file("sc://nowhere", [])
         except ReplicationError as error:
