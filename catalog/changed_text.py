@@ -35,15 +35,23 @@ class StoredTextTypes:
 
     def primary(self, table: str) -> str:
         """The first line of the message about the changes of a table."""
+        if self._only_partitions:
+            return f'rows of table "{table}" have come or gone on the publisher without an event'
         return f'values of table "{table}" have changed on the publisher without an event'
 
     @property
     def detail(self) -> str:
         """The DETAIL of the message."""
+        if self._only_partitions:
+            return f"{'; '.join(self.changes)}. The lake has the rows of before."
         return (
             f"{'; '.join(self.changes)}. Rows from before have the old values in the lake, and an "
             "UPDATE or DELETE by a key with a new value does not find them."
         )
+
+    @property
+    def _only_partitions(self) -> bool:
+        return all(each.startswith("partition ") for each in self.changes)
 
     def changed(self, types: str, changes: Sequence[str], now: int) -> StoredTextTypes:
         """The row after a comparison. The newest changes are kept: a row stays small."""

@@ -105,6 +105,7 @@ class TableOptions:
     on_dropped_column: str | None = None  # keep | drop
     on_added_default: str | None = None  # fill | null
     on_rename: str | None = None  # follow | keep | suspend
+    on_attach: str | None = None  # tell | copy
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
     location: str | None = None

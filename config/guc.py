@@ -232,6 +232,11 @@ class Settings(BaseModel):
         description="a table gets another name or schema on the publisher: the lake table gets it "
         "too, or keeps its name, or the table is suspended",
     )
+    on_attach: Literal["tell", "copy"] = Field(
+        "tell",
+        description="a partition with rows is attached to a table that is published via its root, "
+        "or detached: status and log tell it, or the table is copied again",
+    )
     auto_recopy_max_bytes: Memory = Field(
         10 * 2**30,
         description="a table up to this size on the publisher is copied again by itself if a "

@@ -114,6 +114,9 @@ class TableModel(BaseModel):
     on_rename: Literal["follow", "keep", "suspend"] | None = Field(
         None, description="a renamed table; default: the setting on_rename"
     )
+    on_attach: Literal["tell", "copy"] | None = Field(
+        None, description="an attached or detached partition; default: the setting on_attach"
+    )
     defaults: dict[str, str] = Field(
         default_factory=dict, description="Spark expressions for columns only the lake has"
     )
@@ -196,6 +199,7 @@ class TableModel(BaseModel):
             on_dropped_column=self.on_dropped_column,
             on_added_default=self.on_added_default,
             on_rename=self.on_rename,
+            on_attach=self.on_attach,
             partition_by=tuple(self.partition_by),
             sort_by=tuple(self.sort_by),
             location=self.location,

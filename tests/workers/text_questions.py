@@ -15,6 +15,8 @@ class TextPublisher:
     types: Mapping[int, TextTypes] = field(default_factory=dict)
     asked: list[set[int]] = field(default_factory=list)
     marks: int = 0
+    moved: list[str] = field(default_factory=list)
+    partitions: list[tuple[set[int], set[int]]] = field(default_factory=list)
 
     def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
         """The types of some tables."""
@@ -26,3 +28,8 @@ class TextPublisher:
         self.marks += 1
         present = {oid: each for table in self.types.values() for oid, each in table.types.items()}
         return " ".join(f"{oid}:{present[oid].parts}" for oid in sorted(types) if oid in present)
+
+    def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
+        """What is told of partitions; ``partitions`` are the questions."""
+        self.partitions.append((set(came), set(went)))
+        return self.moved

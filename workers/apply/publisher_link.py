@@ -107,7 +107,9 @@ def catalog_watch(
     try:
         yield CatalogWatch(
             NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
-            TextWatch(process.store, session, told=told),
+            TextWatch(
+                process.store, session, told=told, on_attach=lambda: process.settings.on_attach
+            ),
         )
     finally:
         session.close()

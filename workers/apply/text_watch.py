@@ -37,7 +37,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from catalog import remedies
 from catalog.changed_text import StoredTextTypes
@@ -60,10 +60,15 @@ from workers.publisher.changing_text import (
     TextTypes,
     from_json,
     may_change_text,
+    moved_relids,
     text_changes,
 )
 
 log = logging.getLogger(__name__)
+
+TELL: Final = "tell"
+COPY: Final = "copy"
+"""``on_attach``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,9 @@ class TextQuestions(Protocol):
     def text_mark(self, types: Mapping[int, TextType]) -> str:
         """A hash of all texts that values of the types, by oid, may have."""
 
+    def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
+        """Sentences about partitions that were attached with rows, or detached."""
+
 
 _Mark = tuple[frozenset[tuple[int, str | None]], str]
 """The tables with such types, each with its copy id, and the publisher's mark of all texts."""
@@ -111,13 +119,14 @@ class TextWatch:
     the publisher has dropped is asked about, and not known. ``_due`` is the time of the
     next comparison without a batch, ``_all_due`` that of all tables, ``_silent_until`` the end of
     the pause after a failure. ``told`` says that triggers of the publisher tell of columns that are
-    dropped and added again.
+    dropped and added again, ``on_attach`` what is done about partitions that come and go.
     """
 
     store: CatalogStore
     publisher: TextQuestions
     clock: Callable[[], float] = time.monotonic
     told: bool = False
+    on_attach: Callable[[], str] = lambda: TELL
     _known: dict[int, _Known] = field(default_factory=dict)
     _asked: dict[int, tuple[str | None, Relation | None]] = field(default_factory=dict)
     _mark: _Mark | None = None
@@ -291,14 +300,37 @@ class TextWatch:
             before = self._as_followed(rel, known.types)
             if self.told:
                 before = replace(before, numbers=found.numbers)
-            changes = text_changes(before, found)
+            moved = self._moved(rel, before, found)
+            if moved is None:
+                return None
+            changes = [*text_changes(before, found), *moved]
             rewritten = text_changes(before.without_names(), found.without_names())
+            if (options.on_attach or self.on_attach()) == COPY:
+                rewritten += moved
             row = known.row.changed(types, changes, time.time_ns() // 1000)
         compared = ChangedText(rel, row, found, copies=bool(rewritten))
         if changes:
             return compared
         self.keep(compared)
         return None
+
+    def _moved(self, rel: SubscriptionRel, before: TextTypes, found: TextTypes) -> list[str] | None:
+        """Sentences about partitions that came or went; None if the publisher gave no answer.
+
+        Without an answer nothing is stored, and the next comparison asks again.
+        """
+        came, went = moved_relids(before, found)
+        if not came and not went:
+            return []
+        try:
+            return self.publisher.moved_partitions(came, went)
+        except ReplicationError as error:
+            log.info(
+                "action=text_not_compared subid=%d relid=%d sqlstate=%s the partitions of a table "
+                "could not be compared: %s",
+                *(rel.srsubid, rel.srrelid, error.code, error),
+            )
+            return None
 
 
 def _comparable(rels: Iterable[SubscriptionRel]) -> dict[int, SubscriptionRel]:

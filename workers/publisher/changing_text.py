@@ -10,6 +10,9 @@ A column that is dropped and added again under its name is another column. The p
 the table with the same message as before, and rows from before have the new column's default, but
 the old values in the lake. The column's number tells.
 
+An attached partition brings rows to a table, and a detached partition takes rows away, without an
+event, where the table is published via the root. The files of the table tell.
+
 A new label, and a renamed attribute, change no text: a composite's text has no names.
 
 A ``regclass`` and its relatives are the name of an object: of a relation, function, type, schema or
@@ -43,6 +46,11 @@ NAME: Final = "b"
 """``pg_type.typtype``; the base types here are those of ``_COMPARED_NAMES``."""
 
 MOST_OBJECTS: Final = 10_000
+
+PARTITION: Final = 'partition "'
+"""The beginning of a sentence about rows that came or went with a partition."""
+FIRST_VIA_ROOT: Final = 13
+"""An older publisher publishes the partitions alone."""
 
 _FIRST_NORMAL_OID: Final = 16384
 
@@ -236,6 +244,29 @@ def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
         if oid in before.columns.get(column, ())
         for sentence in _type_changes(before.types[oid], now.types[oid])
     ]
+
+
+def moved_relids(before: TextTypes, now: TextTypes) -> tuple[set[int], set[int]]:
+    """The relations with files that came into the tree of a table, and the relations that left."""
+    was, present = (
+        {int(each.partition(":")[0]) for each in of.files.split()} for of in (before, now)
+    )
+    return (present - was, was - present) if was and present else (set(), set())
+
+
+def fetch_moved_partitions(
+    conn: QueryConn, came: Collection[int], went: Collection[int]
+) -> list[str]:
+    """Sentences about partitions, attached with rows or detached.
+
+    A new partition is empty at first, and a dropped partition is no relation any more. Publishers
+    before 13 publish no table via the root.
+    """
+    if conn.server_version < FIRST_VIA_ROOT:
+        return []
+    asked = query("moved_partitions", came=_listed(came or {0}), went=_listed(went or {0}))
+    told = {"t": "attached, with rows", "f": "detached, and its rows are gone"}
+    return [f'{PARTITION}{name}" was {told[to_text(came)]}' for came, name in conn.exec(asked)]
 
 
 def versions_of(shape: TableShape) -> dict[str, str]:

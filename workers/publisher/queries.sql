@@ -286,6 +286,23 @@ JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
 WHERE c.oid IN (:relids) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 3
 
+-- Partitions that came into the tree of a table by ATTACH with rows, and relations that are there
+-- still although they left the tree. A partition that was made as one has the row of its type from
+-- the transaction of its link. A link above counts if it is younger than the partition's own.
+-- name: moved_partitions
+SELECT true, p.oid::pg_catalog.regclass::text
+FROM pg_catalog.pg_class p
+JOIN pg_catalog.pg_inherits own ON own.inhrelid = p.oid
+WHERE p.oid IN (:came) AND pg_catalog.pg_relation_size(p.oid) > 0 AND EXISTS (
+    SELECT FROM pg_catalog.pg_partition_ancestors(p.oid) l
+    JOIN pg_catalog.pg_inherits i ON i.inhrelid = l.relid
+    JOIN pg_catalog.pg_class c ON c.oid = l.relid
+    JOIN pg_catalog.pg_type t ON t.oid = c.reltype
+    WHERE t.xmin::text <> i.xmin::text AND age(i.xmin) <= age(own.xmin))
+UNION ALL
+SELECT false, g.oid::pg_catalog.regclass::text FROM pg_catalog.pg_class g WHERE g.oid IN (:went)
+ORDER BY 1, 2
+
 -- name: declared_columns
 SELECT a.attnum, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,
        pg_catalog.pg_get_expr(d.adbin, d.adrelid), :declared

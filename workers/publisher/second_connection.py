@@ -23,6 +23,7 @@ from config.limits import CONNECT_SECONDS, LOCK_WAIT_SECONDS
 from workers.publisher.changing_text import (
     TextType,
     TextTypes,
+    fetch_moved_partitions,
     fetch_text_mark,
     fetch_text_types,
 )
@@ -148,6 +149,15 @@ class KeptSession:
     def text_mark(self, types: Mapping[int, TextType]) -> str:
         """A hash of all texts that values of the types may have; the query waits for no lock."""
         return self._ask(lambda conn: fetch_text_mark(conn, types))
+
+    def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
+        """Partitions, attached with rows or detached; waits a moment for locks on partitions."""
+        was_open = self._conn is not None
+        try:
+            return self._ask(lambda conn: fetch_moved_partitions(conn, came, went))
+        finally:
+            if not was_open:
+                self.close()
 
     def _ask(self, question: Callable[[WalReceiverConn], T]) -> T:
         was_open = self._conn is not None

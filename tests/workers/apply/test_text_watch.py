@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from catalog.changed_text import StoredTextTypes
-from catalog.errcodes import ConnectionFailure
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from config.monitor_limits import (
     ALL_TABLES_SECONDS,
@@ -40,6 +40,13 @@ class FailingPublisher(TextPublisher):
     """Answers no question while ``fails`` is set."""
 
     fails: bool = False
+    locked: bool = False
+
+    def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
+        """The answer, or the error of a lock that lasts."""
+        if self.locked:
+            raise ReplicationError("canceling statement due to lock timeout", sqlstate="55P03")
+        return TextPublisher.moved_partitions(self, came, went)
 
     def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
         """The types, or the error of a lost publisher."""
@@ -391,3 +398,52 @@ def test_a_publisher_that_does_not_answer_is_not_asked_before_each_batch(watched
     watched.now += TEXT_COMPARISON_RETRY_SECONDS
     watched.batch()
     assert len(watched.changes()) == 1
+
+
+def in_files(*relids: int) -> TextTypes:
+    return replace(PLAIN, files=" ".join(f"{each}:{each}" for each in relids))
+
+
+@pytest.mark.parametrize("mode", ["tell", "copy"])
+def test_partitions_that_came_and_went_are_told_and_copied_where_asked(
+    watched: Watched, mode: str
+) -> None:
+    watched.watch.on_attach = lambda: mode
+    watched.types[2] = in_files(5, 6)
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.publisher.partitions == []
+    told = ['partition "p7" was attached, with rows', 'partition "p5" was detached']
+    watched.publisher.moved = told
+    watched.types[2] = in_files(6, 7)
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.publisher.partitions == [({7}, {5})]
+    assert watched.changes() == [tuple(told)]
+    (found,) = watched.found
+    assert found.copies == (mode == "copy")
+    assert "rows of table" in found.row.primary("b")
+    assert found.row.detail.endswith("The lake has the rows of before.")
+    watched.turn(ALL_TABLES_SECONDS)
+    assert len(watched.publisher.partitions) == 1
+
+
+def test_an_empty_partition_is_nothing(watched: Watched) -> None:
+    watched.types[2] = in_files(5)
+    watched.turn(ALL_TABLES_SECONDS)
+    watched.types[2] = in_files(5, 6)
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.publisher.partitions == [({6}, set())]
+    assert (watched.changes(), watched.found) == ([], [])
+
+
+def test_partitions_are_asked_about_until_there_is_an_answer(watched: Watched) -> None:
+    """The question waits a moment for a lock on a partition."""
+    watched.types[2] = in_files(5)
+    watched.turn(ALL_TABLES_SECONDS)
+    watched.types[2] = in_files(5, 6)
+    watched.publisher.locked = True
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.changes() == []
+    watched.publisher.locked = False
+    watched.publisher.moved = ['partition "p6" was attached, with rows']
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.changes() == [('partition "p6" was attached, with rows',)]
