@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-cluster test-lake test-install test-image wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-lake test-install test-image wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick bench-lake lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ bench-long: setup ## the same for what is large, long or wide (an hour and a hal
 
 bench-quick: setup ## a tenth of `make bench` against what is on record; fails where a ratio halved
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --quick
+
+bench-lake: setup ## copies, changes and freshness on S3 behind a REST catalog, and with 30 ms more a request (needs Go once; CASE=name SCALE=1)
+	PYTHONPATH=. $(BIN)/python -P -m tests.bench.lake --only "$(CASE)" --scale $(or $(SCALE),1)
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra embedded --group dev --universal --upgrade \

@@ -92,7 +92,13 @@ def rss_mb(side: Side, *, highest: bool = False) -> dict[str, float]:
 class Bench:
     """The publisher and both sides; ``tell`` gets each result as it comes."""
 
-    def __init__(self, folder: Path, scale: float, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        scale: float,
+        tell: Callable[[dict[str, Any]], None],
+        ours: Callable[[Database, Path], Ours] = Ours,
+    ) -> None:
         self.server = EmbeddedPublisher(18, conf=PUBLISHER_CONF)
         self.server.start()
         self.server.create_database("bench")
@@ -100,7 +106,7 @@ class Bench:
         self.publisher.run(f"CREATE SCHEMA {SCHEMA}", ROWS)
         self.folder = folder
         self.native = Native(self.publisher)
-        self.ours = Ours(self.publisher, folder)
+        self.ours = ours(self.publisher, folder)
         self.scale = scale
         self.tell = tell
         self.results: list[dict[str, Any]] = []

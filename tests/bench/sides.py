@@ -275,24 +275,28 @@ class Ours:
 
     name = "ours"
 
-    def __init__(self, publisher: Database, folder: Path) -> None:
-        self.publisher = publisher
+    def __init__(self, publisher: Database, folder: Path, lake: Any = None) -> None:
+        """``lake`` is the configuration's entry of this name."""
+        self.publisher, self.lake = publisher, dict(lake or {})
         self.pgsub = Pgsub(folder / "data")
-        self.pgsub.up({"subscriptions": {}, "settings": OUR_SETTINGS})
+        self.pgsub.up(self._content(), timeout=300)
         self.pgsub.sql("SELECT 1")  # the server is warm, as the native one is
         self._tables: list[str] = []
 
     @contextlib.contextmanager
     def new_tables(self, format_version: int) -> Iterator[None]:
         """Lake tables that are made meanwhile have this Iceberg format."""
-        self._lake(format_version=format_version)
+        self.pgsub.reload(self._content(format_version=format_version))
         try:
             yield
         finally:
-            self._lake()
+            self.pgsub.reload(self._content())
 
-    def _lake(self, **keys: Any) -> None:
-        self.pgsub.reload({"subscriptions": {}, "settings": OUR_SETTINGS, "lake": keys})
+    def _content(self, **keys: Any) -> dict[str, Any]:
+        return {"subscriptions": {}, "settings": OUR_SETTINGS, "lake": self.lake | keys}
+
+    def metadata(self, table: str) -> dict[str, Any]:
+        return lake_metadata(self.pgsub, table)
 
     def subscribe(
         self,
@@ -349,7 +353,7 @@ class Ours:
 
     def publications_of(self, table: str) -> list[tuple[datetime, LSN]]:
         """When ``main`` moved, and the position it then carried."""
-        metadata = lake_metadata(self.pgsub, table)
+        metadata = self.metadata(table)
         carried = {
             snapshot["snapshot-id"]: snapshot.get("summary", {}).get("pgsub.lsn")
             for snapshot in metadata["snapshots"]
@@ -390,7 +394,7 @@ class Ours:
         return min(self._timed("SELECT 1 AS n")[0] for _ in range(2))
 
     def files(self, table: str) -> dict[str, float]:
-        metadata = lake_metadata(self.pgsub, table)
+        metadata = self.metadata(table)
         summary = current_snapshot(metadata)["summary"]
         totals = {
             name: int(summary.get(f"total-{what}", 0))
@@ -404,7 +408,7 @@ class Ours:
         return {**totals, "snapshots": len(metadata["snapshots"]), "table_mb": round(size, 1)}
 
     def drop(self, table: str) -> None:
-        folder = str(lake_metadata(self.pgsub, table)["location"])
+        folder = str(self.metadata(table)["location"])
         self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table}")  # PURGE would be a job of Spark's
         shutil.rmtree(folder.removeprefix("file:"))
 
@@ -450,7 +454,7 @@ class Ours:
 
     def _position(self, table: str) -> LSN | None:
         """The position that ``main`` of the table carries."""
-        metadata = lake_metadata(self.pgsub, table)
+        metadata = self.metadata(table)
         by_id = {snapshot["snapshot-id"]: snapshot for snapshot in metadata.get("snapshots", [])}
         snapshot = current_snapshot(metadata)
         while snapshot:
