@@ -9,7 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.chaos.run import PUBLISHER_CONF, Run, make_plan
+from tests.chaos.plan import make_plan
+from tests.chaos.run import PUBLISHER_CONF, Run
 from tests.crash.family import Family
 from tests.jvm import expect_short_lives
 from tests.twin import NativeTwin

@@ -1,11 +1,9 @@
 """One seed: a random workload, random faults, and whether every row came through once.
 
-The plan (faults, how partitions are published, whether columns and tables come and go, whether
-rows have a lineage, rows are sent in binary form, sync slots are permanent, Spark writes from the
-start or from the middle on) follows from the seed alone, and so does every statement; what happens
-when is the machine's. While a run goes on every
-step is written to ``events.jsonl`` in its folder, which is kept when a row is wrong or the
-subscription stands still, and removed when all is well.
+The plan (``tests.chaos.plan``) follows from the seed alone, and so does every statement; what
+happens when is the machine's. While a run goes on every step is written to ``events.jsonl`` in its
+folder, which is kept when a row is wrong or the subscription stands still, and removed when all is
+well.
 
 1. Tables and first rows on the publisher, the same tables on a native subscriber; both subscribe,
    ours through a proxy that can be stalled and cut.
@@ -16,14 +14,13 @@ subscription stands still, and removed when all is well.
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +36,8 @@ from subscriber.commands.open_context import open_command_context
 from subscriber.commands.refresh import refresh_publication
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.compare import Compared, compare
-from tests.chaos.faults import Fault, Victims, cause, plan_faults, reached
+from tests.chaos.faults import Fault, Victims, cause, reached
+from tests.chaos.plan import STREAMED, Plan
 from tests.chaos.sessions import Sessions, answers
 from tests.chaos.workload import LATE, TABLES, Workload, create_statements, first_rows, late_table
 from tests.crash.family import FAMILY_SETTINGS, Family, wait_confirmed
@@ -48,7 +46,7 @@ from tests.fix_publisher import Database, new_database
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 
-PUBLISHER_CONF: Final = {"wal_sender_timeout": "4s"}
+PUBLISHER_CONF: Final = {"wal_sender_timeout": "4s", "max_prepared_transactions": "64"}
 """A stalled connection is to be noticed within a run."""
 
 NAME: Final = "chaos"
@@ -58,59 +56,18 @@ PATIENCE: Final = 180.0
 GRACE: Final = 5.0
 """Seconds after the workload in which somebody may still come to a place."""
 
-TRANSACTIONS: Final = 150
 _REFUSED: Final = (ReplicationError, AssertionError, psycopg.Error, NoSuchTableError)
 """What a command or a statement of ours may meet while something is down."""
 
 _LINEAGE: Final = {"track_commit_timestamp": "on"}
 """Lake tables of Iceberg's format 3 then, with deletion vectors."""
+_WRITTEN_AHEAD: Final = {"max_parallel_apply_workers_per_subscription": "2"}
+"""Rows of large transactions are in files before the commit."""
+_PREPARED: Final = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 _STEP_PAUSE: Final = 0.008
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a seed does, but for its statements."""
-
-    seed: int
-    transactions: int
-    faults: tuple[Fault, ...]
-    via_root: bool
-    late_after: int | None
-    column_after: int | None
-    column_dropped_after: int | None
-    lineage: bool
-    binary: bool
-    permanent: bool
-    spark_after: int | None
-
-    def __str__(self) -> str:
-        told = [str(fault) for fault in self.faults] or ["no faults"]
-        told += ["track_commit_timestamp = on"] * self.lineage
-        told += ["binary = true"] * self.binary
-        told += ["sync_slot: permanent"] * self.permanent
-        told += [f"lake.writer: spark after {self.spark_after}"] * (self.spark_after is not None)
-        return "; ".join(told)
-
-
-def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True) -> Plan:
-    """From the seed alone. A new draw comes last, so that a seed stays what it was otherwise."""
-    chance = random.Random(f"plan {seed}")
-    late = chance.randrange(transactions) if chance.random() < 0.5 else None
-    column = chance.randrange(transactions) if chance.random() < 0.4 else None
-    dropped = (
-        chance.randrange(column, transactions)
-        if column is not None and chance.random() < 0.6
-        else None
-    )
-    via_root = chance.random() < 0.5
-    planned = tuple(plan_faults(chance, transactions)) if faults else ()
-    lineage = chance.random() < 0.25
-    binary = chance.random() < 0.25
-    permanent = chance.random() < 0.25
-    drawn, middle = chance.random(), chance.randrange(transactions)
-    spark = 0 if drawn < 0.125 else middle if drawn < 0.25 else None
-    options = lineage, binary, permanent, spark
-    return Plan(seed, transactions, planned, via_root, late, column, dropped, *options)
+_STREAM_LARGE: Final = "ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'"
+_STREAM_EACH: Final = "ALTER DATABASE {} SET debug_logical_replication_streaming = immediate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +144,8 @@ class Run:
         self.events = Events(self.folder)
         self.events.add("plan", plan=str(self.plan), **_plain(self.plan))
         self.schema = f"s{self.plan.seed}"
-        self.workload = Workload(self.plan.seed, self.schema)
+        wide, prepares = self.plan.streamed is not None, self.plan.two_phase
+        self.workload = Workload(self.plan.seed, self.schema, wide=wide, prepares=prepares)
         log_offset = self.family.log_size()
         compared, error = None, None
         try:
@@ -240,20 +198,25 @@ class Run:
 
     def _subscribe(self) -> None:
         root = "true" if self.plan.via_root else "false"
+        if self.plan.streamed:
+            self.pub.run(_STREAM_LARGE.format(self.pub.name))
+        if self.plan.streamed == STREAMED[1]:
+            self.pub.run(_STREAM_EACH.format(self.pub.name))
         self.pub.run(
             *create_statements(self.schema),
             *first_rows(self.schema),
             f"CREATE PUBLICATION {NAME} FOR TABLES IN SCHEMA {self.schema}"
             f" WITH (publish_via_partition_root = {root})",
         )
-        binary = {"binary": "true"} if self.plan.binary else {}
+        options = {"binary": "true"} if self.plan.binary else {}
+        options |= {"two_phase": "true"} if self.plan.two_phase else {}
         if self.twin and self.native:
             self.native.run(*create_statements(self.schema))
-            self.twin.subscribe(self.native, self.pub, self._native_name, [NAME], **binary)
+            self.twin.subscribe(self.native, self.pub, self._native_name, [NAME], **options)
         entry = {
             "connection": self.proxy.conninfo,
             "publication": [NAME],
-            "with": {"binary": self.plan.binary},
+            "with": {"binary": self.plan.binary, "two_phase": self.plan.two_phase},
             "sync_slot": "permanent" if self.plan.permanent else "temporary",
             # The twin's columns are changed by hand; so are those of the lake.
             "tables": {f"{self.schema}.acc": {"on_schema_change": "stop"}},
@@ -268,7 +231,9 @@ class Run:
         self.family.subscriptions[NAME] = entry
 
     def _configure(self, writer: str) -> None:
-        self.family.configure(writer=writer, **_LINEAGE if self.plan.lineage else {})
+        settings = _LINEAGE if self.plan.lineage else {}
+        settings = {**settings, **_WRITTEN_AHEAD} if self.plan.streamed else settings
+        self.family.configure(writer=writer, **settings)
 
     def _command(self, what: str, act: Callable[[CommandContext], None]) -> None:
         """What a command does, in this process: starting one takes seconds."""
@@ -363,6 +328,21 @@ class Run:
                     break
         finally:
             sessions.close()
+            self._end_prepared()
+
+    def _end_prepared(self) -> None:
+        """A prepared transaction keeps its locks, and the database cannot be dropped.
+
+        A crash of the publisher may have met the statement that was to end one.
+        """
+        self.workload.prepared.clear()
+
+        def end() -> None:
+            for (gid,) in self.pub.execute(_PREPARED):
+                self.pub.run(f"COMMIT PREPARED '{gid}'")
+                self.events.add("ended", prepared=gid)
+
+        self._persist("end what is prepared", end)
 
     def _add_late_table(self) -> None:
         create, rows = late_table(self.schema)
@@ -396,6 +376,7 @@ class Run:
         to have copied it before.
         """
         sessions.finish()
+        self._end_prepared()
         wait_until(
             lambda: self.family.states(NAME).get("acc") == "r", PATIENCE, self.family.log_tail
         )
@@ -417,6 +398,7 @@ class Run:
     def _drop_column(self, sessions: Sessions) -> None:
         """On the publisher only: subscribers keep what they have."""
         sessions.finish()
+        self._end_prepared()
         self.workload.extra = None
         drop = f"ALTER TABLE {self.schema}.acc DROP COLUMN IF EXISTS extra"
         self._persist("drop column", lambda: self.pub.run(drop))
@@ -440,6 +422,13 @@ class Run:
             lambda: f"all tables are ready: {self.family.states(NAME)}\n{self.family.log_tail()}",
         )
         wait_confirmed(self.family, self.pub, NAME, timeout=PATIENCE)
+        wait_until(lambda: not self._left(), PATIENCE, lambda: f"left behind: {self._left()}")
+
+    def _left(self) -> list[str]:
+        """Notes of files from before a commit, and prepared transactions; all have ended."""
+        folder = self.family.pgsub.data_dir
+        found = [*folder.glob("parallel/*"), *folder.glob("prepared/*/pg_gid_*")]
+        return sorted(path.name for path in found)
 
     def _await_publisher(self) -> None:
         """It may be coming up still."""
@@ -475,13 +464,4 @@ def _named(error: Exception) -> str:
 
 
 def _plain(plan: Plan) -> dict[str, Any]:
-    return {
-        "seed": plan.seed,
-        "via_root": plan.via_root,
-        "late_after": plan.late_after,
-        "column_after": plan.column_after,
-        "column_dropped_after": plan.column_dropped_after,
-        "lineage": plan.lineage,
-        "binary": plan.binary,
-        "permanent": plan.permanent,
-    }
+    return {name: value for name, value in asdict(plan).items() if name != "faults"}

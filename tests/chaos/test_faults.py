@@ -20,7 +20,8 @@ import pytest
 
 from tests.chaos.__main__ import _summary
 from tests.chaos.faults import _CAUSES, HEAVY, LIGHT, Fault, Victims, cause, reached, slow_storage
-from tests.chaos.run import Outcome, make_plan
+from tests.chaos.plan import make_plan
+from tests.chaos.run import Outcome
 from tests.chaos.workload import Workload
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.proxy import Proxy

@@ -1,9 +1,13 @@
+import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.compare import Compared
-from tests.chaos.run import Outcome, make_plan
+from tests.chaos.plan import make_plan
+from tests.chaos.run import Outcome
+from tests.chaos.workload import Workload
 
 
 def test_a_seed_stays_what_it_was() -> None:
@@ -13,19 +17,19 @@ def test_a_seed_stays_what_it_was() -> None:
         " after 54: kill fork server; after 63: slow storage for 4.7 s;"
         " after 86: freeze lake server for 5.6 s;"
         " after 97: error at a place tablesync.branch_created; track_commit_timestamp = on;"
-        " binary = true"
+        " binary = true; streamed: immediately; two_phase = true"
     )
     assert str(make_plan(22)) == (
         "after 18: disk full for 4.1 s; after 39: cut connections; after 42: crash publisher;"
         " after 48: kill apply worker; after 87: kill Spark's Python daemons;"
-        " after 141: delay at a place apply.before_ready for 1.7 s"
+        " after 141: delay at a place apply.before_ready for 1.7 s; two_phase = true"
     )
 
 
 @pytest.mark.parametrize("faults", [True, False])
 def test_a_quarter_of_the_seeds_draws_each_option(faults: bool) -> None:
     plans = [make_plan(seed, faults=faults) for seed in range(400)]
-    for option in ("lineage", "binary", "permanent"):
+    for option in ("lineage", "binary", "permanent", "two_phase"):
         assert 70 < sum(getattr(plan, option) for plan in plans) < 130, option
     written = [plan.spark_after for plan in plans if plan.spark_after is not None]
     assert 70 < len(written) < 130
@@ -33,6 +37,26 @@ def test_a_quarter_of_the_seeds_draws_each_option(faults: bool) -> None:
     assert {(plan.binary, plan.permanent) for plan in plans} == {
         (binary, permanent) for binary in (True, False) for permanent in (True, False)
     }
+    streamed = Counter(plan.streamed for plan in plans)
+    assert {each: count > 60 for each, count in streamed.items()} == dict.fromkeys(
+        (None, "when large", "immediately"), True
+    )
+    assert not [plan.seed for plan in plans if plan.two_phase and plan.late_after is not None]
+
+
+def test_prepared_transactions_end_while_others_go_on() -> None:
+    workload = Workload(3, "s3", prepares=True)
+    open: set[str] = set()
+    most = 0
+    for step in itertools.islice(workload.steps(), 2000):
+        words, _, gid = step.sql.partition(" '")
+        if words == "PREPARE TRANSACTION":
+            open.add(gid)
+        elif words in ("COMMIT PREPARED", "ROLLBACK PREPARED"):
+            open.remove(gid)
+        most = max(most, len(open))
+    assert most > 1
+    assert {gid.strip("'") for gid in workload.prepared} == {gid.strip("'") for gid in open}
 
 
 @pytest.mark.parametrize(

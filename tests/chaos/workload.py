@@ -30,6 +30,8 @@ KEYS: Final = 60
 COPIED: Final = 3000
 """Rows of the largest table when the subscription is made; it is copied in several ranges."""
 
+_PREPARE: Final = "PREPARE TRANSACTION"
+
 TABLES: Final = ("acc", "pair", "idx", "ful", "fpk", "typ", "log", "par")
 LATE: Final = "late"
 
@@ -97,14 +99,22 @@ class Step:
 class Workload:
     """An endless stream of steps; ``late`` and ``extra`` are set by who made such a table, column.
 
-    ``transactions`` counts the COMMITs among the steps that were taken.
+    ``transactions`` counts the COMMITs among the steps that were taken. With ``prepares`` some
+    transactions are prepared first, and stay so while others go on: ``prepared`` are their names,
+    for whoever ends them all. ``wide`` makes the largest so
+    large that their rows are written before they commit.
     """
 
-    def __init__(self, seed: int, schema: str) -> None:
+    def __init__(
+        self, seed: int, schema: str, *, wide: bool = False, prepares: bool = False
+    ) -> None:
         self.transactions = 0
+        self.prepared: list[str] = []
         self.late = False
         self.extra: str | None = None
         self._random = random.Random(seed)
+        self._ends = random.Random(f"ends {seed}") if prepares else None
+        self._wide = wide
         self._schema = schema
         self._number = 0
         self._open: list[list[str]] = [[], []]
@@ -117,12 +127,20 @@ class Workload:
                 if not self._open[session]:
                     self._open[session] = self._transaction()
                 sql = self._open[session].pop(0)
-                if sql == "COMMIT":
+                if sql == "COMMIT" or sql.startswith("COMMIT PREPARED"):
                     self.transactions += 1
+                if sql.startswith(_PREPARE):
+                    self.prepared.append(sql.removeprefix(_PREPARE).strip())
                 yield Step(session, sql)
 
     def _transaction(self) -> list[str]:
-        """BEGIN, changes with savepoints between, COMMIT or, seldom, ROLLBACK."""
+        """BEGIN, changes with savepoints between, COMMIT or, seldom, ROLLBACK.
+
+        Or the end of a transaction that was prepared before.
+        """
+        if self._ends and self.prepared and self._ends.random() < 0.3 * len(self.prepared):
+            verb = self._ends.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK"))
+            return [f"{verb} PREPARED {self.prepared.pop(0)}"]
         choice = self._random.random()
         if choice < 0.03:
             body = self._large()
@@ -131,6 +149,8 @@ class Workload:
         else:
             body = self._small()
         end = "ROLLBACK" if self._random.random() < 0.06 else "COMMIT"
+        if self._ends and end == "COMMIT" and self._ends.random() < 0.3:
+            end = f"{_PREPARE} '{self._schema}_{self._next()}'"
         return ["BEGIN", *body, end]
 
     def _small(self) -> list[str]:
@@ -310,8 +330,9 @@ class Workload:
         rows, n = self._random.choice((2000, 6000, 15000)), self._next()
         name = f"{self._schema}.log"
         series = f"generate_series({n * 100000}, {n * 100000 + rows})"
+        what = "repeat(md5(i::text), 60)" if self._wide and rows > 6000 else "'large' || i"
         return [
-            f"INSERT INTO {name} SELECT i, 'large' || i FROM {series} i",
+            f"INSERT INTO {name} SELECT i, {what} FROM {series} i",
             "SAVEPOINT large",
             f"INSERT INTO {name} SELECT i, 'undone' FROM {series} i",
             f"UPDATE {self._schema}.acc SET n = n + 1",

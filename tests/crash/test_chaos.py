@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.chaos.run import PUBLISHER_CONF, Plan, Run, make_plan
+from tests.chaos.plan import Plan, make_plan
+from tests.chaos.run import PUBLISHER_CONF, Run
 from tests.crash.family import Family
 from tests.twin import NativeTwin
 
