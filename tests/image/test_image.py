@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.image, pytest.mark.postgres, pytest.mark.timeout(2400)
 MOST_BYTES: Final = 900_000_000
 """Two fifths of them are Spark's jars and LLVM; a growth is looked at before it lands."""
 MISSED: Final = "NoClassDefFoundError|ClassNotFoundException|UnsatisfiedLinkError|ImportError"
+"""What Java and Python say where something was left out too much."""
 FUNCTIONS: Final = """
 SELECT 'a' COLLATE UNICODE_CI = 'A' AS collated, initcap('ab') AS words, upper('\u00e4') AS upper,
     date_format(TIMESTAMP '2026-01-02 03:04:05', 'EEEE MMMM') AS day,
@@ -48,6 +49,7 @@ class Container:
 
     name: str
     publisher: EmbeddedPublisher
+    table: str = "items"
     seconds: float = 0.0
     copied: int = 0
 
@@ -68,15 +70,17 @@ class Container:
 
     def seen(self) -> list[tuple[int, str]]:
         """The rows that a reader of the lake has."""
-        query = "SELECT id, name FROM lake.public.items ORDER BY id"
-        said = self.pgsub("sql", query, "--format", "json")
-        return [(row["id"], row["name"]) for row in json.loads(said)]
+        query = f"SELECT id, name FROM lake.public.{self.table} ORDER BY id"
+        return [(row["id"], row["name"]) for row in self.sql(query)]
+
+    def sql(self, query: str) -> list[dict[str, Any]]:
+        return list(json.loads(self.pgsub("sql", query, "--format", "json")))
 
     def equal(self) -> bool:
         """Are the lake's rows the publisher's, after everything has arrived?"""
-        self.pgsub("wait", "sales")
-        rows = self.publisher.execute("SELECT id, name FROM items ORDER BY id")
-        return self.seen() == rows
+        self.pgsub("wait", "sales", "--timeout", str(int(PATIENCE)))
+        query = f"SELECT id, name FROM {self.table} ORDER BY id"
+        return self.seen() == self.publisher.execute(query)
 
 
 @pytest.fixture(scope="module")
@@ -112,13 +116,18 @@ def container(
         docker("volume", "rm", "--force", name, status=None)
 
 
-def write_file(folder: Path, publisher: EmbeddedPublisher) -> None:
+def write_file(
+    folder: Path, publisher: EmbeddedPublisher, publication: str = "p", **more: Any
+) -> Path:
+    """The file of the page's subscription; its slot has the publication's name."""
     place = f"host=127.0.0.1 port={publisher.port} user=postgres dbname=postgres"
-    sales = {"connection": place, "password_env": "SALES_PASSWORD", "publication": "p"}
+    sales: dict[str, Any] = {"connection": place, "password_env": "SALES_PASSWORD"}
+    sales |= {"publication": publication, "with": {"slot_name": publication}}
     file = folder / "subscription.yaml"
-    file.write_text(yaml.safe_dump({"subscriptions": {"sales": sales}}))
+    file.write_text(yaml.safe_dump({"subscriptions": {"sales": sales}, **more}))
     file.chmod(0o644)
     folder.chmod(0o755)
+    return file
 
 
 def test_the_page_s_example_replicates_to_equality(
@@ -135,6 +144,40 @@ def test_the_page_s_example_replicates_to_equality(
     assert size <= MOST_BYTES
 
 
+def test_every_row_can_go_through_spark(
+    image: str, publisher: EmbeddedPublisher, tmp_path: Path
+) -> None:
+    """Spark reads the staged rows of a copy and of a MERGE, which needs more of the jars than a
+    commit of files does."""
+    publisher.execute(
+        "CREATE TABLE staged (id int PRIMARY KEY, name text);"
+        "INSERT INTO staged SELECT g, 'item ' || g FROM generate_series(1, 2000) g;"
+        "CREATE PUBLICATION staged FOR TABLE staged"
+    )
+    spark = {"lake": {"writer": "spark"}, "settings": {"local_relation_rows": 100}}
+    file = write_file(tmp_path, publisher, "staged", **spark)
+    made = Container(f"{image}-spark-{uuid.uuid4().hex[:8]}", publisher, "staged")
+    mount = f"{file}:/etc/pgsub/subscription.yaml:ro"
+    words = ("--network", "host", "--read-only", "--tmpfs", "/tmp", "--env", "SALES_PASSWORD")
+    try:
+        docker("run", "--detach", "--name", made.name, *words, "--volume", mount, image,
+               SALES_PASSWORD=PASSWORD)  # fmt: skip
+        made.ready()
+        assert made.equal()
+        publisher.execute(
+            "UPDATE staged SET name = upper(name) WHERE id % 3 = 0;"
+            "DELETE FROM staged WHERE id % 7 = 0;"
+            "INSERT INTO staged SELECT g, 'new' FROM generate_series(3001, 3500) g"
+        )
+        assert made.equal()
+        files = made.sql("SELECT file_path FROM lake.public.staged.all_data_files")
+        assert files
+        assert not [each for each in files if "/data/pgsub-" in each["file_path"]]
+        assert not re.search(MISSED, docker("logs", made.name))
+    finally:
+        docker("rm", "--force", "--volumes", made.name, status=None)
+
+
 def test_no_start_compiles_or_fetches(container: Container) -> None:
     """The kernels of the user's cache are those of the image, to the file."""
     kernels = "find {} -name '*.nb?' -printf '%f\\n' | sort"
@@ -149,7 +192,7 @@ def test_no_start_compiles_or_fetches(container: Container) -> None:
 
 
 def test_sql_has_its_functions(container: Container) -> None:
-    [row] = json.loads(container.pgsub("sql", FUNCTIONS, "--format", "json"))
+    [row] = container.sql(FUNCTIONS)
     assert (row["collated"], row["words"], row["upper"]) == (True, "Ab", "\u00c4")
     assert (row["day"], row["json"], row["csv"], row["variant"]) == ("Friday January", 1, 2, 7)
     assert (row["sketch"], row["percentile"]) == (1, 1)
@@ -200,7 +243,7 @@ def test_a_launcher_starts_without_a_network(container: Container, tmp_path: Pat
         docker("run", "--detach", "--name", alone.name, "--network", "none", "--read-only",
                "--tmpfs", "/tmp", "--volume", mount, IMAGE)  # fmt: skip
         alone.ready()
-        assert json.loads(alone.pgsub("sql", "SELECT 1 AS n", "--format", "json")) == [{"n": 1}]
+        assert alone.sql("SELECT 1 AS n") == [{"n": 1}]
     finally:
         docker("rm", "--force", "--volumes", alone.name, status=None)
 
