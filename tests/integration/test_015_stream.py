@@ -8,9 +8,14 @@ The transactions that all modes play are too small for files before the commit; 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.fix_publisher import requested_publisher
@@ -67,6 +72,16 @@ NEW_COLUMNS: Final = "; ".join(
 )
 
 
+BIG: Final = (
+    "CREATE TABLE big (a int PRIMARY KEY, b text, hashed text DEFAULT 'secret 1',"
+    " nothing text DEFAULT 'secret 2', keyed text DEFAULT 'secret 3')"
+)
+KEY_ENV: Final = "PATH"  # the launcher has it
+MASKED: Final = {
+    "hashed": {"mask": "sha256"},
+    "nothing": {"mask": "null"},
+    "keyed": {"mask": "keyed-hash", "mask_key_env": KEY_ENV},
+}
 BIG_ROWS: Final = 15_000
 LARGE: Final = (
     "INSERT INTO big SELECT i, repeat(md5(i::text), 60)"
@@ -86,11 +101,11 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
         "INSERT INTO test_tab VALUES (1, 'foo'), (2, 'bar')",
         *(f"CREATE TABLE wide_{mode} (a int PRIMARY KEY, b text)" for mode in MODES),
         *(f"INSERT INTO wide_{mode} VALUES (1, 'one'), (2, 'two')" for mode in MODES),
-        "CREATE TABLE big (a int PRIMARY KEY, b text)",
+        BIG,
         "CREATE PUBLICATION pub FOR ALL TABLES",
     )
     flow.sub.run(
-        "CREATE TABLE big (a int PRIMARY KEY, b text)",
+        BIG,
         "CREATE TABLE test_tab (a int PRIMARY KEY, b bytea, c int)",
         "CREATE TABLE test_tab_2 (a int PRIMARY KEY, b int)",
         *(
@@ -103,8 +118,9 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     wider = "(a int, b string, c int, d int, e int, f string)"
     for table in WIDE:
         flow.lake(f"CREATE TABLE {{t}}.{table} {wider}")
-    adopted = {table: {"adopt": True} for table in ("test_tab", *WIDE)}
-    name = flow.subscribe("sub", ["pub"], tables=adopted, streaming="on")
+    tables: dict[str, Any] = {table: {"adopt": True} for table in ("test_tab", *WIDE)}
+    tables["big"] = {"columns": MASKED}
+    name = flow.subscribe("sub", ["pub"], tables=tables, streaming="on")
     flow.checkpoint("copied", *TABLES, *WIDE)
     _play(flow, "on")
     _stream(flow, name, "SET", "(streaming", "=", "parallel)")
@@ -190,13 +206,14 @@ def _play_large(flow: Flow) -> None:
         _digest(flow, "large: the later one")
         one.execute("COMMIT")
         _digest(flow, "large: both")
-        facts["committed"] = _files(flow)
+        facts["committed"] = set(_files(flow))
+        facts["masked"] = {row for path in _files(flow).values() for row in _masked(path)}
         one.execute("BEGIN; " + LARGE.format(first=300_000))
         wait_until(lambda: len(_files(flow)) == 3, 60, flow.pgsub.log_tail)
         one.execute("ROLLBACK")
     pub.run("DELETE FROM big WHERE a = 0")
     _digest(flow, "large: rolled back")
-    facts["left"] = _files(flow)
+    facts["left"] = set(_files(flow))
     facts["notes"] = list((flow.pgsub.data_dir / "parallel").iterdir())
     facts["at the end"] = _parallel_workers(flow)
 
@@ -206,10 +223,16 @@ def _parallel_workers(flow: Flow) -> list[dict[str, Any]]:
     return [row for row in rows if row["worker_type"] == "parallel apply"]
 
 
-def _files(flow: Flow) -> set[str]:
-    """The data files of large transactions, committed or not."""
+def _files(flow: Flow) -> dict[str, Path]:
+    """The data files of large transactions, committed or not, by name."""
     tables = flow.pgsub.lake_dir / "warehouse" / flow.name
-    return {path.name for path in tables.glob("*-big-*/data/pgsub-copy-*.parquet")}
+    return {path.name: path for path in tables.glob("*-big-*/data/pgsub-copy-*.parquet")}
+
+
+def _masked(file: Path) -> set[tuple[Any, ...]]:
+    """What a file has in the masked columns."""
+    columns = pq.read_table(file, columns=list(MASKED), partitioning=None)
+    return set(zip(*(column.to_pylist() for column in columns.columns), strict=True))
 
 
 def _digest(flow: Flow, label: str) -> None:
@@ -283,6 +306,12 @@ def test_what_is_rolled_back_leaves_no_file(flow: Flow) -> None:
     assert flow.facts["left"] == flow.facts["committed"]
     assert len(flow.facts["left"]) == 2
     assert flow.facts["notes"] == []
+
+
+def test_masks_hold_in_files_before_the_commit(flow: Flow) -> None:
+    hashed = hashlib.sha256(b"secret 1").hexdigest()
+    keyed = hmac.new(os.fsencode(os.environ[KEY_ENV]), b"secret 3", "sha256").hexdigest()
+    assert flow.facts["masked"] == {(hashed, None, keyed)}
 
 
 def test_each_has_a_row_among_the_workers_while_it_runs(flow: Flow) -> None:
