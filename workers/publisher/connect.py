@@ -54,7 +54,8 @@ def connect_beside(
     """Open an ordinary session on the host that ``streaming`` reached.
 
     Whoever waits in the session gets the error that ends the stream. A frozen publisher answers no
-    question and drops no connection: only the receive thread notices, by ``wal_receiver_timeout``.
+    question and drops no connection. The receive thread notices, by ``wal_receiver_timeout``, but
+    not while reading is paused. Therefore each question also has a limit of its own.
     """
 
     def is_over() -> bool:
@@ -63,7 +64,9 @@ def connect_beside(
         return interrupted()
 
     there = with_host_of(sub, streaming)
-    return connect_publisher(there, sub.subname, is_over, replication=False)
+    conn = connect_publisher(there, sub.subname, is_over, replication=False)
+    conn.patience = CONNECT_SECONDS
+    return conn
 
 
 _SESSION_OPTIONS: Final = (

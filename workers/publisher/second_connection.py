@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from catalog.errcodes import LOCK_NOT_AVAILABLE, ReplicationError
 from catalog.pg_subscription import Subscription
-from config.limits import CONNECT_SECONDS, LOCK_WAIT_SECONDS
+from config.limits import LOCK_WAIT_SECONDS
 from workers.publisher.changing_text import (
     TextType,
     TextTypes,
@@ -90,7 +90,6 @@ def ask_relids(
 ) -> dict[TableName, int]:
     """Ask for the oids of tables by name; the query waits for no lock."""
     with closing(connect_beside(sub, streaming, interrupted)) as conn:
-        conn.patience = CONNECT_SECONDS
         return fetch_relids(conn, names)
 
 
@@ -102,7 +101,6 @@ def ask_names(
 ) -> dict[int, TableName]:
     """Ask for the names of tables by oid; the query waits for no lock."""
     with closing(connect_beside(sub, streaming, interrupted)) as conn:
-        conn.patience = CONNECT_SECONDS
         return fetch_names(conn, relids)
 
 
@@ -172,7 +170,6 @@ class KeptSession:
     def _opened(self) -> WalReceiverConn:
         if self._conn is None:
             self._conn = connect_beside(self.sub, self.streaming, self.interrupted)
-            self._conn.patience = CONNECT_SECONDS
         return self._conn
 
     def close(self) -> None:

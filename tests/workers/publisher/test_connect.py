@@ -14,6 +14,7 @@ from psycopg import pq
 
 from catalog.errcodes import AdminShutdown, ConnectionFailure
 from catalog.pg_subscription import Subscription
+from config.limits import CONNECT_SECONDS
 from tests.waiting import wait_until
 from workers.publisher.connect import connect, connect_beside, full_conninfo
 
@@ -108,3 +109,15 @@ def test_a_question_beside_a_lost_stream_ends_with_the_stream_s_error(
             streaming.stream_lost = lost
             wait_until(trying.done, 5, "the question ends")
     assert trying.exception() is lost
+
+
+def test_a_question_has_a_limit_while_nobody_watches_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the spool is full, reading is paused and the silence of a stream is not counted."""
+    conn: Any = SimpleNamespace(patience=None)
+    monkeypatch.setattr("workers.publisher.connect.connect_publisher", lambda *_, **__: conn)
+    streaming = cast("Any", SimpleNamespace(host=dict, stream_lost=None))
+    sub = Subscription("mysub", "host=db", ("pub",))
+    assert connect_beside(sub, streaming, lambda: False) is conn
+    assert conn.patience == CONNECT_SECONDS
