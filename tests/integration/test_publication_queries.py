@@ -9,7 +9,7 @@ from catalog.errcodes import AdminShutdown, FeatureNotSupported, ReplicationErro
 from catalog.pg_subscription import sync_slot_name
 from tests.fix_publisher import Database, requested_publisher
 from tests.servers import every_version
-from workers.publisher.changing_text import fetch_text_types
+from workers.publisher.changing_text import fetch_text_mark, fetch_text_types, text_changes
 from workers.publisher.connect import connect, join_conninfo
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.copy_statement import copy_statement
@@ -481,3 +481,18 @@ def test_names_by_oid(conn: WalReceiverConn) -> None:
     relid = fetch_remote_table_info(conn, "public", 'Odd "name', ["it's"]).relid
     assert fetch_names(conn, [relid, 1]) == {relid: ("public", 'Odd "name')}
     assert fetch_names(conn, []) == {}
+
+
+def test_a_type_that_was_altered_and_altered_back(undone: WalReceiverConn) -> None:
+    relid = fetch_remote_table_info(undone, "public", "texts", ["it's"]).relid
+    before = fetch_text_types(undone, [relid])[relid]
+    marks = [fetch_text_mark(undone, before.types)]
+    labels = ("RENAME VALUE 'sad' TO 'blue'", "RENAME VALUE 'blue' TO 'sad'")
+    for change in (*labels, "ADD ATTRIBUTE z int", "DROP ATTRIBUTE z"):
+        undone.exec(f"ALTER TYPE public.{'mood' if change in labels else 'place'} {change}")
+        marks.append(fetch_text_mark(undone, before.types))
+    assert set(text_changes(before, fetch_text_types(undone, [relid])[relid])) >= {
+        'column "here": label "sad" of type public.mood had another name for a while',
+        'column "here": type public.place had another attribute for a while',
+    }
+    assert marks[0] not in marks[1:]

@@ -24,10 +24,11 @@ class TextPublisher:
         return {relid: self.types[relid] for relid in relids}
 
     def text_mark(self, types: Mapping[int, TextType]) -> str:
-        """The texts themselves."""
+        """The texts themselves, with their versions."""
         self.marks += 1
         present = {oid: each for table in self.types.values() for oid, each in table.types.items()}
-        return " ".join(f"{oid}:{present[oid].parts}" for oid in sorted(types) if oid in present)
+        told = {oid: present[oid] for oid in sorted(types) if oid in present}
+        return " ".join(f"{oid}:{each.parts}{each.versions}" for oid, each in told.items())
 
     def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
         """What is told of partitions; ``partitions`` are the questions."""

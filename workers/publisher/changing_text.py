@@ -15,6 +15,11 @@ event, where the table is published via the root. The files of the table tell.
 
 A new label, and a renamed attribute, change no text: a composite's text has no names.
 
+A label may be renamed and renamed back between two looks, and rows from in between have the other
+text. The versions of the labels' rows in the catalog tell. If all labels of a type have another
+version, none was renamed: the labels were numbered anew, or the server was upgraded. Of an
+attribute that was added and dropped the number of attributes tells, the dropped ones included.
+
 A ``regclass`` and its relatives are the name of an object: of a relation, function, type, schema or
 role. A renamed object changes the text. Which objects a table names only its rows know, and no
 worker reads them: each renaming of an object of the kind is told, with both names. A database with
@@ -78,11 +83,16 @@ _COMPARED: Final = _COMPARED_NAMES.keys() | {1008, 2207, 2210, 2211, 4090, 4097}
 @dataclass(frozen=True, slots=True)
 class TextType:
     """An enum with its labels, a composite with its attributes, or a type of names with the names
-    of all objects: each by a lasting number."""
+    of all objects: each by a lasting number.
+
+    ``versions`` are the row versions of the labels; for each attribute, how many attributes the
+    composite has had. Names have no versions, and types stored by an older version have none.
+    """
 
     kind: str
     name: str
     parts: Mapping[str, str]
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +132,10 @@ class TextTypes:
 
     def as_json(self) -> str:
         """The text that the catalog stores; ``from_json`` is the inverse."""
-        types = {oid: [each.kind, each.name, each.parts] for oid, each in self.types.items()}
+        types = {
+            oid: [each.kind, each.name, each.parts, each.versions]
+            for oid, each in self.types.items()
+        }
         found = {"columns": self.columns, "types": types, "numbers": self.numbers}
         return json.dumps({**found, "versions": self.versions, "files": self.files})
 
@@ -171,14 +184,16 @@ def fetch_text_types(conn: QueryConn, relids: Collection[int]) -> dict[int, Text
     parts = {oid: _fetch_names(conn, oid) for oid, (kind, _) in kinds.items() if kind == NAME}
     others = kinds.keys() - parts.keys()
     parts |= {oid: {} for oid in others}
+    of_parts: dict[int, dict[str, str]] = {oid: {} for oid in kinds}
     if others:
-        for oid, number, text in conn.exec(query("type_parts", types=_listed(others))):
+        for oid, number, text, version in conn.exec(query("type_parts", types=_listed(others))):
             parts.setdefault(to_number(oid), {})[to_text(number)] = to_text(text)
+            of_parts.setdefault(to_number(oid), {})[to_text(number)] = to_text(version)
     columns: dict[int, dict[str, tuple[int, ...]]] = {relid: {} for relid in relids}
     for row in rows:
         own = columns[to_number(row[0])]
         own[to_text(row[1])] = (*own.get(to_text(row[1]), ()), to_number(row[2]))
-    types_of = {oid: TextType(*kinds[oid], parts[oid]) for oid in kinds}
+    types_of = {oid: TextType(*kinds[oid], parts[oid], of_parts[oid]) for oid in kinds}
     numbers: dict[int, dict[str, int]] = {relid: {} for relid in relids}
     versions: dict[int, dict[str, str]] = {relid: {} for relid in relids}
     files = dict.fromkeys(relids, "")
@@ -312,3 +327,19 @@ def _type_changes(before: TextType, now: TextType) -> Iterator[str]:
         for number, text in now.parts.items():
             if number not in before.parts:
                 yield f'type {now.name} has a new attribute "{text}"'
+    yield from _undone_changes(before, now)
+
+
+def _undone_changes(before: TextType, now: TextType) -> Iterator[str]:
+    """What was changed and changed back meanwhile."""
+    others = [
+        number
+        for number, version in before.versions.items()
+        if now.versions.get(number, version) != version
+    ]
+    if now.kind == COMPOSITE and others and before.parts.keys() == now.parts.keys():
+        yield f"type {now.name} had another attribute for a while"
+    elif now.kind == ENUM and len(others) < len(before.versions):
+        for number in others:
+            if (label := now.parts[number]) == before.parts[number]:
+                yield f'label "{label}" of type {now.name} had another name for a while'

@@ -403,12 +403,13 @@ SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
 SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE t.oid IN (r.rngtypid, r.rngmultitypid)
 
 -- name: type_parts
-SELECT e.enumtypid, e.oid, e.enumlabel
+SELECT e.enumtypid, e.oid, e.enumlabel, e.xmin::text
 FROM pg_catalog.pg_enum e
 WHERE e.enumtypid IN (:types)
 UNION ALL
-SELECT t.oid, a.attnum::pg_catalog.int4::pg_catalog.oid, a.attname
+SELECT t.oid, a.attnum::pg_catalog.int4::pg_catalog.oid, a.attname, r.relnatts::text
 FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_class r ON r.oid = t.typrelid
 JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid
 WHERE t.oid IN (:types) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY 1, 2
@@ -418,18 +419,18 @@ ORDER BY 1, 2
 -- are: in SQL_ASCII they may be valid in no encoding.
 -- name: text_mark_11
 SELECT pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.string_agg(
-           p.type::text || ' ' || p.part::text || ' ' || p.text, E'\n'
+           p.type::text || ' ' || p.part::text || ' ' || p.text || ' ' || p.version, E'\n'
            ORDER BY p.type, p.part, p.text), pg_catalog.getdatabaseencoding())), 'hex')
-FROM (:parts) p (type, part, text)
+FROM (:parts) p (type, part, text, version)
 
 -- name: text_mark_10
 SELECT pg_catalog.md5(pg_catalog.string_agg(
-           p.type::text || ' ' || p.part::text || ' ' || p.text, E'\n'
+           p.type::text || ' ' || p.part::text || ' ' || p.text || ' ' || p.version, E'\n'
            ORDER BY p.type, p.part, p.text))
-FROM (:parts) p (type, part, text)
+FROM (:parts) p (type, part, text, version)
 
 -- name: mark_of_names
-SELECT :type::pg_catalog.oid, o.oid, o.name
+SELECT :type::pg_catalog.oid, o.oid, o.name, ''
 FROM (:objects) o (oid, name)
 WHERE o.oid >= 16384
 

@@ -27,8 +27,10 @@ from workers.publisher.changing_text import TextType, TextTypes
 STAGE = 16400
 
 
-def stages(label: str) -> TextTypes:
-    stage = TextType("e", "stage", {"16402": label})
+def stages(label: str, version: str = "700") -> TextTypes:
+    stage = TextType(
+        "e", "stage", {"16402": label, "16404": "done"}, {"16402": version, "16404": "700"}
+    )
     return TextTypes({"v": (STAGE,)}, {STAGE: stage}, {"id": 1, "v": 2})
 
 
@@ -138,6 +140,20 @@ def test_a_renamed_label_is_said_once(watched: Watched, caplog: pytest.LogCaptur
         [{1}],
     )  # the first of a worker
     assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
+
+
+def test_a_label_that_is_renamed_and_renamed_back_is_said_before_the_batch(
+    watched: Watched,
+) -> None:
+    """A worker that was away for a while has rows with the other text in its first batch."""
+    watched.turn()
+    watched.types[1] = stages("new", "731")
+    watched.batch()
+    said = 'column "v": label "new" of type stage had another name for a while'
+    assert [(each.rel.relname, each.copies) for each in watched.found] == [("a", True)]
+    assert watched.changes() == [(said,)]
+    watched.batch()
+    assert watched.found == []
 
 
 def test_a_new_copy_ends_the_state(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

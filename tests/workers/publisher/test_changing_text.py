@@ -58,6 +58,56 @@ def test_what_has_changed(now: TextTypes, said: list[str]) -> None:
     assert text_changes(TYPES, now) == said
 
 
+OF_STAGE = {"16402": "700", "16404": "700"}
+OF_POINT = {"1": "2", "2": "2"}
+VERSIONED = replace(
+    TYPES,
+    types={16400: replace(STAGE, versions=OF_STAGE), 16410: replace(POINT, versions=OF_POINT)},
+)
+
+
+@pytest.mark.parametrize(
+    ("oid", "now", "said"),
+    [
+        (16400, STAGE, []),  # stored by an older version, or asked by one
+        (16400, replace(STAGE, versions={**OF_STAGE, "16406": "731"}), []),
+        (16400, replace(STAGE, versions={"16402": "731", "16404": "731"}), []),  # an upgrade
+        (
+            16400,
+            replace(STAGE, versions={**OF_STAGE, "16404": "731"}),
+            [
+                f'column "{name}": label "done" of type stage had another name for a while'
+                for name in "sp"
+            ],
+        ),
+        (
+            16400,
+            TextType(
+                "e", "stage", {"16402": "open", "16404": "done"}, {**OF_STAGE, "16402": "731"}
+            ),
+            [f'column "{name}": label "new" of type stage is "open"' for name in "sp"],
+        ),
+        (
+            16410,
+            replace(POINT, versions={"1": "3", "2": "3"}),
+            ['column "p": type point3 had another attribute for a while'],
+        ),
+        (
+            16410,
+            TextType("c", "point3", {"1": "x", "2": "y", "3": "z"}, {"1": "3", "2": "3", "3": "3"}),
+            ['column "p": type point3 has a new attribute "z"'],
+        ),
+        (16410, replace(POINT, parts={"1": "x", "2": "why"}, versions=OF_POINT), []),
+    ],
+)
+def test_a_change_that_was_undone_between_two_looks(
+    oid: int, now: TextType, said: list[str]
+) -> None:
+    found = replace(VERSIONED, types={**VERSIONED.types, oid: now})
+    assert text_changes(VERSIONED, found) == said
+    assert from_json(found.as_json()) == found
+
+
 NAMES = TextType("b", "regclass", {"16500": "public.a", "16510": "public.b"})
 
 
@@ -113,10 +163,10 @@ def test_the_types_of_relations(version: int) -> None:
                 ("6", "s", "16400", "e", "stage"),
             ],
             "enumtypid": [
-                ("16400", "16402", "new"),
-                ("16400", "16404", "done"),
-                ("16410", "1", "x"),
-                ("16410", "2", "y"),
+                ("16400", "16402", "new", "700"),
+                ("16400", "16404", "done", "700"),
+                ("16410", "1", "x", "2"),
+                ("16410", "2", "y", "2"),
             ],
             "f.files": [
                 ("5", "p", "3", "16410/-1/9", "5:50"),
@@ -126,9 +176,10 @@ def test_the_types_of_relations(version: int) -> None:
         },
     )
     found = fetch_text_types(conn, [6, 7, 5])
-    both = {16400: STAGE, 16410: POINT}
+    stage = replace(STAGE, versions={"16402": "700", "16404": "700"})
+    both = {16400: stage, 16410: replace(POINT, versions={"1": "2", "2": "2"})}
     versions = {"s": "16400/-1/9"}
-    assert found[6] == TextTypes({"s": (16400,)}, {16400: STAGE}, {"s": 1}, versions, "6:60")
+    assert found[6] == TextTypes({"s": (16400,)}, {16400: stage}, {"s": 1}, versions, "6:60")
     versions = {"p": "16410/-1/9"}
     assert found[5] == TextTypes({"p": (16400, 16410)}, both, {"p": 3}, versions, "5:50")
     assert found[7] == TextTypes(numbers={"v": 2}, versions={"v": "23/-1/9"})
