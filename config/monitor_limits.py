@@ -1,6 +1,6 @@
 """The limits of logs, terminals, metrics, health checks, comparisons and password commands.
 
-Also those of files before a commit, and of commits.
+Also those of files before a commit, of commits, and of a store's lent keys.
 
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
@@ -133,6 +133,13 @@ PARALLEL_STAND_IN_BYTES: Final = _MB
 PARALLEL_FILE_SECONDS: Final = 12 * 3600.0
 """Files written so long before the commit are not used: orphan removal takes files without a
 snapshot once they are a day old."""
+
+# -- stores ----------------------------------------------------------------------------------------
+
+LENT_KEYS_SECONDS: Final = 300.0
+"""A catalog's keys of a store are asked for anew so long before they end: longer than a batch."""
+LENT_KEYS_SETS: Final = 256
+"""Buckets and keys whose connections are kept: former keys must not gather in a long life."""
 
 # -- commits ---------------------------------------------------------------------------------------
 

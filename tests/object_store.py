@@ -55,15 +55,15 @@ class ObjectStore:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, keys: Keys = ANYBODY) -> Any:
         """A client of one of the services that moto plays."""
         import boto3  # type: ignore[import-untyped]  # boto3 has no types
 
         return boto3.client(
             service,
             endpoint_url=self.endpoint,
-            aws_access_key_id=ANYBODY.key,
-            aws_secret_access_key=ANYBODY.secret,
+            aws_access_key_id=keys.key,
+            aws_secret_access_key=keys.secret,
             region_name=REGION,
         )
 
@@ -79,6 +79,28 @@ class ObjectStore:
         )
         made = iam.create_access_key(UserName=name)["AccessKey"]
         return Keys(made["AccessKeyId"], made["SecretAccessKey"])
+
+    def lent(self, role: str, keys: Keys) -> dict[str, str]:
+        """Iceberg's properties for keys of a role, made for whoever holds ``keys``."""
+        sts = self.client("sts", keys)
+        arn = f"arn:aws:iam::123456789012:role/{role}"
+        made = sts.assume_role(RoleArn=arn, RoleSessionName="tests")["Credentials"]
+        return {
+            "s3.access-key-id": made["AccessKeyId"],
+            "s3.secret-access-key": made["SecretAccessKey"],
+            "s3.session-token": made["SessionToken"],
+        }
+
+    def role(self, name: str, actions: Sequence[str]) -> None:
+        """A role, which anybody may take, and which may do the actions on everything."""
+        allowed = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
+        iam = self.client("iam")
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")
+        iam.put_role_policy(
+            RoleName=name,
+            PolicyName="policy",
+            PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [allowed]}),
+        )
 
     def begin_to_check(self) -> None:
         """From now on signatures and rights are checked, if the store is strict."""

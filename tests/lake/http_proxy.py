@@ -20,7 +20,7 @@ import socket
 import struct
 import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -110,6 +110,7 @@ class HttpProxy:
         self.address = address.removeprefix("http://")
         self.tokens = tokens
         self.pause = 0.0
+        self.rewrite: Callable[[str, bytes], bytes] | None = None  # of a path and an answer
         self.requests: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -224,6 +225,8 @@ class _Handler(BaseHTTPRequestHandler):
         if proxy.tokens is not None and not self._let_in(proxy.tokens, body):
             return
         status, reason, headers, content = self._ask(body)
+        if proxy.rewrite is not None and status == 200:
+            content = proxy.rewrite(self.path, content)
         if kind is Kind.CUT_BEHIND:
             self._cut()
         elif fault is not None and kind is Kind.FORGOTTEN:
@@ -263,8 +266,10 @@ class _Handler(BaseHTTPRequestHandler):
         upstream = http.client.HTTPConnection(self.server.proxy.address, timeout=300)
         with closing(upstream):
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            # What is rewritten must not come compressed.
+            coding = {"accept-encoding"} if self.server.proxy.rewrite else set()
             for name, value in self.headers.items():
-                if name.lower() not in _HOP and name.lower() != "content-length":
+                if name.lower() not in {*_HOP, *coding, "content-length"}:
                     upstream.putheader(name, value)
             if body or "Content-Length" in self.headers:
                 upstream.putheader("Content-Length", str(len(body)))

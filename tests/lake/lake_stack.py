@@ -7,7 +7,7 @@ server. pgsub and the catalog have separate keys.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from tests.object_store import REGION, Keys, ObjectStore, object_store
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
+LENT_SETS: Final = 20
 S3_IO: Final = "org.apache.iceberg.aws.s3.S3FileIO"
 
 
@@ -29,7 +30,7 @@ class LakeStack:
     """A running store and catalog. ``keys`` may do everything, ``reader`` may only read.
 
     pgsub reaches both through ``store_proxy`` and ``catalog_proxy``. The catalog writes the tables'
-    metadata without a proxy.
+    metadata without a proxy. ``lent`` are Iceberg's properties with keys of a role.
     """
 
     store: ObjectStore
@@ -38,6 +39,7 @@ class LakeStack:
     reader: Keys
     store_proxy: HttpProxy
     catalog_proxy: HttpProxy
+    lent: Sequence[dict[str, str]] = ()
 
     def keys_for(self, keys: Keys | None = None) -> dict[str, str]:
         """Iceberg's keys for the store."""
@@ -62,11 +64,20 @@ class LakeStack:
 
 
 @contextmanager
-def lake_stack(folder: Path, tokens: Tokens | None = None) -> Iterator[LakeStack]:
-    """The store and the catalog; with ``tokens`` the catalog asks for one."""
+def lake_stack(
+    folder: Path, tokens: Tokens | None = None, role: str | None = None
+) -> Iterator[LakeStack]:
+    """The store and the catalog; with ``tokens`` the catalog asks for one.
+
+    ``role`` is a role of the store that may do everything, and has keys to be lent.
+    """
     with ExitStack() as running:
         store = running.enter_context(object_store(folder, strict=True))
         keys, catalogs = (store.user(name, ["s3:*"]) for name in ("pgsub", "catalog"))
+        lent: list[dict[str, str]] = []
+        if role:
+            store.role(role, ["s3:*"])
+            lent = [store.lent(role, keys) for _ in range(LENT_SETS)]  # a strict moto makes none
         reader = store.user("reader", ["s3:GetObject", "s3:ListBucket"])
         store.begin_to_check()
         s3 = {
@@ -78,7 +89,8 @@ def lake_stack(folder: Path, tokens: Tokens | None = None) -> Iterator[LakeStack
         environment = store.environment(*catalogs)
         catalog = running.enter_context(rest_catalog(folder, place, s3, environment))
         proxies = HttpProxy(store.endpoint), HttpProxy(catalog.uri, tokens)
-        yield LakeStack(store, catalog, keys, reader, *map(running.enter_context, proxies))
+        to_store, to_catalog = map(running.enter_context, proxies)
+        yield LakeStack(store, catalog, keys, reader, to_store, to_catalog, lent)
 
 
 class LakePgsub(Pgsub):

@@ -23,10 +23,21 @@ def store_of_table(table: Any) -> TableStore | None:
     if not is_bucket(location):
         return store_for(location)
     io = table.io()
-    if str(io.getClass().getName()) not in _CLASSES or io.credentials().size() > 0:
+    if str(io.getClass().getName()) not in _CLASSES:
         return None
-    properties = io.properties()
-    names = [str(name) for name in properties.keySet().toArray()]
-    wanted = [name for name in names if name.startswith(("s3.", "client."))]
-    access = access_of({name: str(properties.get(name)) for name in wanted})
+    lent = {str(each.prefix()): each.config() for each in io.credentials().toArray()}
+    fitting = [prefix for prefix in lent if location.startswith(prefix)]
+    if lent and not fitting:
+        return None
+    properties = _properties(io.properties())
+    if fitting:
+        properties |= _properties(lent[max(fitting, key=len)])
+    access = access_of(properties)
     return None if access is None else ObjectStore(bucket_of(location), access)
+
+
+def _properties(found: Any) -> dict[str, str]:
+    """What a Java map has about the store and its client."""
+    names = [str(name) for name in found.keySet().toArray()]
+    wanted = [name for name in names if name.startswith(("s3.", "client."))]
+    return {name: str(found.get(name)) for name in wanted}

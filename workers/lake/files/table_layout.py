@@ -189,8 +189,8 @@ _ELSEWHERE: Final = (
     "encryption.key-id",
 )
 _STORE: Final = (
-    "A worker reaches S3 with keys of lake.catalog or of the environment, and a folder; this table "
-    "lies elsewhere, or its catalog lends the keys."
+    "A worker reaches a folder, and S3 with plain or lent keys; this table lies elsewhere, or asks "
+    "for more: encryption, remote signing, roles, access points."
 )
 
 

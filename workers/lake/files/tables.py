@@ -157,8 +157,9 @@ class FileTables(SparkTables):
 
     def _layout(self, ident: LakeIdent) -> TableLayout | Unwritable:
         with self._lock:
-            if ident in self._files:
-                return self._files[ident]
+            found = self._files.get(ident)
+        if found is not None and not (isinstance(found, TableLayout) and found.store.is_stale):
+            return found
         found = layout_of(self._commits, ident)
         with self._lock:
             self._files[ident] = found

@@ -128,6 +128,11 @@ class LocalStore(TableStore):
         return "file:" + _PATTERN.sub(r"\\\g<0>", str(local_path(path)))
 
     @property
+    def is_stale(self) -> bool:
+        """No: a folder needs no keys."""
+        return False
+
+    @property
     def has_cheap_requests(self) -> bool:
         """Yes: a local disk reads small ranges cheaply."""
         return True

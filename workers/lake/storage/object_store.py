@@ -13,13 +13,14 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from config.lake import is_bucket
+from config.monitor_limits import LENT_KEYS_SETS
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
 from workers.lake.storage.store import TableStore
 from workers.lake.storage.store_access import StoreAccess
@@ -27,7 +28,7 @@ from workers.lake.storage.store_access import StoreAccess
 log = logging.getLogger(__name__)
 
 
-@cache
+@lru_cache(LENT_KEYS_SETS)
 def bucket_file_system(bucket: str, access: StoreAccess | None = None) -> Any:
     """Pyarrow's file system for a bucket."""
     if access is not None:
@@ -141,6 +142,11 @@ class ObjectStore(TableStore):
     def spark_path(self, path: str) -> str:
         """The unchanged path: buckets and keys of ours have no pattern characters."""
         return path
+
+    @property
+    def is_stale(self) -> bool:
+        """Are the keys lent ones that end soon?"""
+        return self.access is not None and self.access.is_stale
 
     @property
     def has_cheap_requests(self) -> bool:

@@ -80,5 +80,9 @@ class TableStore(Protocol):
         """
 
     @property
+    def is_stale(self) -> bool:
+        """Has the store to be asked for anew, because its keys end soon?"""
+
+    @property
     def has_cheap_requests(self) -> bool:
         """Does reading many small ranges of a file cost little, as on a local disk?"""

@@ -5,22 +5,30 @@ the catalog and from the configuration. A worker uses the same properties, so th
 set of keys. Without a key in the properties, pyarrow takes the environment, a profile or an
 instance's role, as Iceberg does.
 
+A catalog may lend keys with a session token, for a time. Iceberg has new keys whenever a table is
+loaded; ``is_stale`` says when the worker has to ask for them.
+
 The worker leaves a table to Spark if a property asks for something that only Iceberg's client does:
-keys that the catalog lends and renews, encryption with a key of the user, roles, access points.
+encryption with a key of the user, signing by the catalog, roles, access points.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
+
+from config.monitor_limits import LENT_KEYS_SECONDS
 
 _KEY: Final = "s3.access-key-id"
 _SECRET: Final = "s3.secret-access-key"  # noqa: S105 - the name of a property
 _ENDPOINT: Final = "s3.endpoint"
 _PATH_STYLE: Final = "s3.path-style-access"
 _REGION: Final = "client.region"
-_UNDERSTOOD: Final = frozenset({_KEY, _SECRET, _ENDPOINT, _PATH_STYLE, _REGION})
+_TOKEN: Final = "s3.session-token"  # noqa: S105 - the name of a property
+_EXPIRES: Final = "s3.session-token-expires-at-ms"
+_UNDERSTOOD: Final = frozenset({_KEY, _SECRET, _ENDPOINT, _PATH_STYLE, _REGION, _TOKEN, _EXPIRES})
 _WITHOUT_EFFECT: Final = (
     "s3.checksum-enabled",
     "s3.multipart.",
@@ -30,19 +38,30 @@ _WITHOUT_EFFECT: Final = (
     "s3.preload-client-enabled",
     "s3.analytics-accelerator.",
     "s3.connection.",
+    "client.refresh-credentials-",
 )
 """Properties that change how Iceberg's client works, and no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """Keys and address of a store. A value is never shown, and never leaves the process."""
+    """Keys and address of a store. A value is never shown, and never leaves the process.
+
+    ``expires`` is the Unix time at which lent keys end; 0 for keys that do not.
+    """
 
     key: str = field(default="", repr=False)
     secret: str = field(default="", repr=False)
     region: str = ""
     endpoint: str = field(default="", repr=False)
     path_style: bool = False
+    token: str = field(default="", repr=False)
+    expires: float = 0.0
+
+    @property
+    def is_stale(self) -> bool:
+        """Do the keys end so soon that new ones are due?"""
+        return 0 < self.expires < time.time() + LENT_KEYS_SECONDS
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: what Spark's tasks get is part of a plan."""
@@ -53,6 +72,7 @@ class StoreAccess:
         given: dict[str, Any] = {}
         if self.key:
             given |= {"access_key": self.key, "secret_key": self.secret}
+            given |= {"session_token": self.token} if self.token else {}
         if self.region:
             given["region"] = self.region
         if self.endpoint:
@@ -75,4 +95,6 @@ def access_of(properties: Mapping[str, str]) -> StoreAccess | None:
         properties.get(_REGION, ""),
         properties.get(_ENDPOINT, ""),
         properties.get(_PATH_STYLE, "false").lower() == "true",
+        properties.get(_TOKEN, ""),
+        int(properties.get(_EXPIRES, "0")) / 1000,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,14 @@ from workers.lake.storage.store_access import StoreAccess
 
 S3 = "org.apache.iceberg.aws.s3.S3FileIO"
 KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s", "uri": "http://catalog"}
+
+
+LENT = {
+    "s3.access-key-id": "lent",
+    "s3.session-token": "t",
+    "s3.session-token-expires-at-ms": "2500",
+    "client.refresh-credentials-endpoint": "v1/credentials",
+}
 
 
 class JavaMap(dict[str, str]):
@@ -29,9 +39,17 @@ class Table:
     """A loaded table, as far as the module looks at one."""
 
     def __init__(
-        self, location: str, of: str = S3, lent: int = 0, properties: dict[str, str] = KEYS
+        self,
+        location: str,
+        of: str = S3,
+        lent: Mapping[str, dict[str, str]] = MappingProxyType({}),
+        properties: dict[str, str] = KEYS,
     ) -> None:
-        self._location, self._of, self._lent = location, of, lent
+        self._location, self._of = location, of
+        self._lent = [
+            SimpleNamespace(prefix=lambda at=at: at, config=lambda keys=keys: JavaMap(keys))
+            for at, keys in lent.items()
+        ]
         self._properties = JavaMap(properties)
 
     def location(self) -> str:
@@ -47,10 +65,7 @@ class Table:
         return self._of
 
     def credentials(self) -> Any:
-        return self
-
-    def size(self) -> int:
-        return self._lent
+        return SimpleNamespace(toArray=lambda: self._lent)
 
     def properties(self) -> JavaMap:
         return self._properties
@@ -63,6 +78,14 @@ def test_a_table_in_a_bucket_is_reached_with_its_own_keys() -> None:
     assert store_of_table(resolving) == expected
 
 
+def test_lent_keys_are_those_of_the_nearest_folder() -> None:
+    lent = {"s3://": {}, "s3://bucket/lake": LENT, "s3://bucket/lake/u": {}}
+    found = store_of_table(Table("s3://bucket/lake/t", lent=lent))
+    assert found == ObjectStore("bucket", StoreAccess("lent", "s", token="t", expires=2.5))
+    told = store_of_table(Table("s3://bucket/lake/t", properties={**KEYS, **LENT}))
+    assert told == found, "or the catalog tells them as properties of the table"
+
+
 def test_a_table_on_a_disk_is_reached_as_before() -> None:
     assert store_of_table(Table("/srv/lake/t", "org.apache.iceberg.hadoop.HadoopFileIO")) == (
         LocalStore()
@@ -72,13 +95,13 @@ def test_a_table_on_a_disk_is_reached_as_before() -> None:
 @pytest.mark.parametrize(
     "table",
     [
-        Table("s3://bucket/t", lent=1),
-        Table("s3://bucket/t", properties={**KEYS, "s3.session-token": "t"}),
+        Table("s3://bucket/t", lent={"s3://other": LENT}),
+        Table("s3://bucket/t", properties={**KEYS, "s3.remote-signing-enabled": "true"}),
         Table("s3://bucket/t", "org.apache.iceberg.encryption.EncryptingFileIO"),
         Table("s3://bucket/t", "some.FileIO"),
         Table("gs://bucket/t", "org.apache.iceberg.gcp.gcs.GCSFileIO"),
     ],
-    ids=["lent keys", "lent token", "encrypted", "another", "another store"],
+    ids=["keys for elsewhere", "signed", "encrypted", "another", "another store"],
 )
 def test_a_table_that_only_iceberg_reaches_has_no_store(table: Table) -> None:
     assert store_of_table(table) is None

@@ -16,7 +16,9 @@ from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api, choose_tables
 from workers.lake.segment import RowsOf
 from workers.lake.sql.table_api import SqlTableApi
+from workers.lake.storage.object_store import ObjectStore
 from workers.lake.storage.staging import Staging
+from workers.lake.storage.store_access import access_of
 from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
     ANOTHER_TABLE,
@@ -151,6 +153,21 @@ def test_files_of_a_former_word_are_removed(tmp_path: Any) -> None:
     tables.choose_writer(IDENT, SPARK)
     tables.remove_copied(IDENT, "7f")
     assert removed == [str(left)] * 2
+
+
+def test_a_table_is_read_again_when_its_keys_end(tmp_path: Any) -> None:
+    lent = {"s3.access-key-id": "k", "s3.session-token-expires-at-ms": "1000"}
+    catalog = Catalog(location="s3://bucket/t")
+    stores = iter([ObjectStore("bucket", access_of(lent)), ObjectStore("bucket", access_of({}))])
+    catalog.answers["store"] = lambda _ident, _what: next(stores)
+    tables = of_files(tmp_path, catalog)
+    first = tables.files(IDENT)
+    second = tables.files(IDENT)
+    assert first is not None
+    assert second is not None
+    assert (first.store.is_stale, second.store.is_stale) == (True, False)
+    assert tables.files(IDENT) is second
+    assert catalog.reads == 2
 
 
 def test_the_default_counts_for_a_table_that_nobody_has_opened(tmp_path: Any) -> None:

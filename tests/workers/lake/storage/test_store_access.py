@@ -43,7 +43,6 @@ def test_without_properties_the_environment_counts() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "s3.session-token",
         "s3.sse.type",
         "s3.remote-signing-enabled",
         "s3.access-points.bucket",
@@ -56,6 +55,19 @@ def test_without_properties_the_environment_counts() -> None:
 )
 def test_what_only_iceberg_s_client_does_is_left_to_spark(name: str) -> None:
     assert access_of({**KEYS, name: "x"}) is None
+
+
+def test_lent_keys_have_a_token_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    lent = {**KEYS, "s3.session-token": "planted", "s3.session-token-expires-at-ms": "1000000"}
+    access = access_of(lent)
+    assert access is not None
+    assert access.arguments()["session_token"] == "planted"
+    for now, stale in ((699.0, False), (701.0, True), (2000.0, True)):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        assert access.is_stale is stale
+        assert ObjectStore("bucket", access).is_stale is stale
+    assert not StoreAccess("k", "s", token="for ever").is_stale
+    assert "planted" not in repr(access)
 
 
 def test_the_keys_are_neither_shown_nor_pickled() -> None:

@@ -1,0 +1,121 @@
+"""A REST catalog that lends the keys of the store: for each table, for a time, with a token.
+
+The configuration has no key. The proxy of the catalog puts the keys of a role into each answer
+about a table, as a catalog does that lends keys. They end in five minutes and five seconds: pgsub
+asks for new ones when the five seconds are over, and the old keys are still good then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.harness import SETTINGS
+from tests.integration.flow import Flow
+from tests.lake.lake_stack import LENT_SETS, LakePgsub, LakeStack, lake_stack
+from tests.twin import NativeTwin
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
+
+TABLE = re.compile(r"/v1/namespaces/[^/]+/tables(/[^/?]+)?(\?.*)?$")
+ENDS_AFTER = 305.0
+ROLE = "lender"
+
+
+class Lender:
+    """Lends a set of keys to all answers of two seconds, then the next set."""
+
+    def __init__(self, stack: LakeStack) -> None:
+        self._stack = stack
+        self._lock = threading.Lock()
+        self.made: list[tuple[float, dict[str, str]]] = []
+
+    def keys(self) -> dict[str, str]:
+        with self._lock:
+            now = time.time()
+            if not self.made or now - self.made[-1][0] > 2:
+                self.made.append((now, self._stack.lent[min(len(self.made), LENT_SETS - 1)]))
+            began, keys = self.made[-1]
+        return {**keys, "s3.session-token-expires-at-ms": f"{(began + ENDS_AFTER) * 1000:.0f}"}
+
+    def rewrite(self, path: str, answer: bytes) -> bytes:
+        if not TABLE.search(path) or b'"metadata"' not in answer:
+            return answer
+        found = json.loads(answer)
+        found["config"] = {**found.get("config", {}), **self.keys()}
+        return json.dumps(found).encode()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeStack]:
+    with lake_stack(tmp_path_factory.mktemp("lent"), role=ROLE) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def flow(
+    publisher: EmbeddedPublisher,
+    twin: NativeTwin,
+    stack: LakeStack,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Flow]:
+    lender = Lender(stack)
+    stack.catalog_proxy.rewrite = lender.rewrite
+    pgsub = LakePgsub(tmp_path_factory.mktemp("lent_keys") / "data")
+    pgsub.catalog = stack.catalog_keys()
+    without = {key: value for key, value in pgsub.catalog.items() if "key" not in key}
+    with ExitStack() as after:
+        after.callback(pgsub.stop)
+        content = {"subscriptions": {}, "lake": {"catalog": without}, "settings": SETTINGS}
+        pgsub.up(content, timeout=300)
+        flow = Flow(pgsub, twin, publisher, "lent_keys")
+        after.callback(flow.close)
+        flow.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        flow.pub.run(
+            "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 1000) i",
+            "CREATE PUBLICATION pub_lent FOR TABLE t",
+        )
+        flow.subscribe("sub", ["pub_lent"])
+        flow.checkpoint("copied", "t")
+        flow.pub.run("UPDATE t SET v = 'first' WHERE id % 10 = 0")
+        flow.catch_up()
+        begun = len(lender.made)
+        wait_until(lambda: time.time() - lender.made[begun - 1][0] > 6, 60, "the keys are stale")
+        flow.pub.run(
+            "UPDATE t SET v = 'second' WHERE id % 10 = 1",
+            "INSERT INTO t SELECT i, 'new' FROM generate_series(2001, 2200) i",
+            "DELETE FROM t WHERE id % 10 = 2",
+        )
+        flow.checkpoint("changed", "t")
+        flow.facts["keys"] = [keys for _, keys in lender.made]
+        yield flow
+
+
+@pytest.mark.parametrize("label", ["copied", "changed"])
+def test_rows_are_those_of_the_native_subscriber(flow: Flow, label: str) -> None:
+    assert flow.same(label, "t")
+
+
+def test_the_worker_wrote_the_files_with_lent_keys(flow: Flow) -> None:
+    files = flow.pgsub.iceberg_table(flow.name, "t").inspect.files()
+    assert all("/pgsub-" in str(path) for path in files["file_path"].to_pylist())
+    (row,) = flow.pgsub.status("lake_tables")
+    assert (row["configured"], row["writer"]) == ("auto", "files")
+    assert len({keys["s3.access-key-id"] for keys in flow.facts["keys"]}) > 2
+
+
+def test_no_lent_key_is_in_a_log(flow: Flow) -> None:
+    logs = [path for path in (flow.pgsub.data_dir / "log").iterdir() if path.is_file()]
+    said = [path.read_bytes() for path in (*logs, flow.pgsub.log_file)]
+    assert said
+    for keys in flow.facts["keys"]:
+        for name in ("s3.secret-access-key", "s3.session-token"):
+            assert not [text for text in said if keys[name].encode() in text]
