@@ -7,9 +7,9 @@ process dies by itself, or another victim is killed. Afterwards the rows are the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.crash.cases import Case, Findings, Way
 from tests.crash.family import Family
@@ -56,6 +56,25 @@ class Rounds(Findings):
             lost, extra = rows - ours[table], ours[table] - rows
             if lost or extra:
                 self.blame(cases, f"{table}: lost {_told(lost)}, more {_told(extra)}")
+
+
+Played = TypeVar("Played", bound=Rounds)
+
+
+def played(made: Played, cases: Iterable[Case], *names: str, **settings: str) -> Iterator[Played]:
+    """For a fixture: play the cases with these settings; nothing stays afterwards.
+
+    ``names`` are the subscriptions, and the schemas of their tables.
+    """
+    made.family.configure(**settings)
+    made.play(cases)
+    yield made
+    for name in names:
+        if name in made.family.subscriptions:
+            made.family.drop(name)
+    made.family.forget_tables(*names)
+    made.family.configure()
+    made.database.drop()
 
 
 def ways_of(cases: Iterable[Case]) -> list[Way]:

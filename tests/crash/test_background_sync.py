@@ -8,7 +8,7 @@ once for each victim; each test tells what was found in its case.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -27,7 +27,7 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.crash.rounds import Rounds, ways_of
+from tests.crash.rounds import Rounds, played, ways_of
 from tests.fix_publisher import new_database, requested_publisher
 from tests.twin import native_rows
 from tests.waiting import wait_until
@@ -114,23 +114,17 @@ class BackgroundRounds(Rounds):
 
 def _played(
     request: pytest.FixtureRequest, family: Family, base: str, ways: Iterable[Way]
-) -> Iterable[BackgroundRounds]:
+) -> Iterator[BackgroundRounds]:
     database = new_database(requested_publisher(request), base)
     names = (f"{base}_a", f"{base}_b")
     made = BackgroundRounds(family=family, database=database, names=names)
-    made.play(cases_of(BACKGROUND, *ways))
-    yield made
-    for name in names:
-        if name in family.subscriptions:
-            family.drop(name)
-    family.forget_tables(*names)
-    database.drop()
+    return played(made, cases_of(BACKGROUND, *ways), *names)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def with_the_lake_server(
     request: pytest.FixtureRequest, family: Family
-) -> Iterable[BackgroundRounds]:
+) -> Iterator[BackgroundRounds]:
     """First the worker dies by itself, then the lake server does."""
     yield from _played(request, family, "behind_lake", (*ITSELF, LAKE_SERVER))
 
@@ -138,7 +132,7 @@ def with_the_lake_server(
 @pytest.fixture(scope="module", params=VERSIONS)
 def with_the_launcher(
     request: pytest.FixtureRequest, family_on_a_remote_lake: Family
-) -> Iterable[BackgroundRounds]:
+) -> Iterator[BackgroundRounds]:
     """The lake server lives on."""
     yield from _played(request, family_on_a_remote_lake, "behind_launcher", (LAUNCHER,))
 

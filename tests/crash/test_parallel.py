@@ -28,7 +28,7 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.crash.rounds import Rounds, Rows
+from tests.crash.rounds import Rounds, Rows, played
 from tests.fix_publisher import new_database, requested_publisher
 from tests.waiting import wait_until
 from workers.process.failpoints import APPLY, PARALLEL, SLICE_WRITTEN
@@ -41,6 +41,7 @@ LARGE: Final = (
 )
 DIGEST: Final = "SELECT id, length(v) FROM {}.big"
 FILES: Final = "SELECT file_path FROM lake.{s}.big.all_files"
+THREADS: Final = {"max_parallel_apply_workers_per_subscription": "2"}
 ENDS: Final = ("COMMIT", "ROLLBACK")
 BATCH: Final = (SLICE_WRITTEN, *(place for place in APPLY if "branch_" not in place))
 """The places of a batch, without those that a worker does not pass with every batch."""
@@ -125,14 +126,7 @@ def _played(
     name = f"{name}_{request.param}"  # a folder of the lake for each publisher
     database = new_database(requested_publisher(request), name)
     made = ParallelRounds(family=family, database=database, name=name)
-    family.configure(max_parallel_apply_workers_per_subscription="2")
-    made.play(cases_of(PARALLEL, *ways))
-    yield made
-    family.configure()
-    if name in family.subscriptions:
-        family.drop(name)
-    family.forget_tables(name)
-    database.drop()
+    return played(made, cases_of(PARALLEL, *ways), name, **THREADS)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -28,7 +28,7 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.crash.rounds import Rounds, Rows
+from tests.crash.rounds import Rounds, Rows, played
 from tests.fix_publisher import new_database, requested_publisher
 from workers.process.failpoints import SLICE_WRITTEN, SLICES
 
@@ -81,7 +81,6 @@ class SlicedRounds(Rounds):
             self.reached.add(case)
 
     def _prepare(self) -> None:
-        self.family.configure(apply_work_mem=WORK_MEM)
         self.database.run(f"CREATE SCHEMA {self.name}")
         self.database.run(*(each.format(s=self.name) for each in SCHEMA))
         shared = {
@@ -133,13 +132,7 @@ def _played(
 ) -> Iterator[SlicedRounds]:
     database = new_database(requested_publisher(request), name)
     made = SlicedRounds(family=family, database=database, name=name)
-    made.play(cases_of(SLICES, *ways))
-    yield made
-    if name in family.subscriptions:
-        family.drop(name)
-    family.forget_tables(name)
-    family.configure()
-    database.drop()
+    return played(made, cases_of(SLICES, *ways), name, apply_work_mem=WORK_MEM)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -29,7 +29,7 @@ from tests.crash.cases import (
 )
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.kill_rounds import PATIENCE
-from tests.crash.rounds import Rounds, Rows
+from tests.crash.rounds import Rounds, Rows, played
 from tests.fix_publisher import new_database, requested_publisher
 from tests.waiting import wait_until
 from workers.process.failpoints import APPLY, STREAM_COMMITTED, STREAM_PREPARED, STREAMED
@@ -61,7 +61,6 @@ class StreamedRounds(Rounds):
             self._round(case)
 
     def _prepare(self) -> None:
-        self.family.configure(spool_memory=MEMORY)
         self.database.run(
             f"ALTER DATABASE {self.database.name} SET logical_decoding_work_mem = '{MEMORY}'",
             f"CREATE SCHEMA {self.name}",
@@ -181,13 +180,7 @@ def _played(
 ) -> Iterator[StreamedRounds]:
     database = new_database(requested_publisher(request), name)
     made = StreamedRounds(family=family, database=database, name=name)
-    made.play(cases_of(STREAMED, *ways))
-    yield made
-    if name in family.subscriptions:
-        family.drop(name)
-    family.forget_tables(name)
-    family.configure()
-    database.drop()
+    return played(made, cases_of(STREAMED, *ways), name, spool_memory=MEMORY)
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
