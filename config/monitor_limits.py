@@ -138,7 +138,7 @@ snapshot once they are a day old."""
 
 LENT_KEYS_SECONDS: Final = 300.0
 """A catalog's keys of a store are asked for anew so long before they end: longer than a batch."""
-LENT_KEYS_SETS: Final = 256
+LENT_KEY_SESSIONS: Final = 256
 """Buckets and keys whose connections are kept: former keys must not gather in a long life."""
 
 # -- commits ---------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ OUR_VIEWS: Final = {
 }  # fmt: skip
 OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "pg_subscription": (
-        "subuuid", "subcreate", "sync_slot", "password_env", "sysid", "timeline", "datoid",
-        "max_flush_lsn",
+        "subuuid", "subcreate", "sync_slot", "refresh", "password_env", "sysid", "timeline",
+        "datoid", "max_flush_lsn",
     ),
     "pg_subscription_rel": (
         "nspname", "relname", "lake_schema", "lake_table", "relstate", "attempt", "floor",

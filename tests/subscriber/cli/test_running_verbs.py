@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ def test_run_ends_with_the_status_of_the_launcher(
 ) -> None:
     started: list[Path] = []
 
-    def main(data_dir: Path, *, console: bool) -> int:
+    def main(data_dir: Path, *, console: bool, look_module: str) -> int:
         assert console, "there is no terminal"
+        assert import_module(look_module).main
         started.append(data_dir)
         return 7
 
@@ -41,7 +43,8 @@ def test_a_terminal_gets_tables_unless_the_log_is_wanted(
         displays.append(data_dir)
         yield
 
-    def main(_data_dir: Path, *, console: bool) -> int:
+    def main(_data_dir: Path, *, console: bool, look_module: str) -> int:
+        assert look_module
         assert console is not shown
         return 0
 

@@ -88,7 +88,7 @@ def test_a_process_that_takes_too_long_is_ended(caplog: pytest.LogCaptureFixture
     assert looks.poll(PAUSE + MOST - 1) == []
     process = looks.started[0][1]
     assert [process.killed, looks.poll(PAUSE + MOST), process.killed] == [False, [], True]
-    assert 'a look for subscription "one" took too long' in caplog.text
+    assert 'a look for subscription "one" took too long' in "\n".join(caplog.messages)
 
 
 def test_an_error_is_no_end_of_the_launcher(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,7 +97,7 @@ def test_an_error_is_no_end_of_the_launcher(caplog: pytest.LogCaptureFixture) ->
     assert looks.poll(PAUSE) == []
     looks.fails = OSError(11, "no more processes")
     assert looks.poll(2 * PAUSE) == []
-    assert "action=publication_look could not fork" in caplog.text
+    assert "action=publication_look could not fork" in "\n".join(caplog.messages)
     looks.fails = None
     assert looks.poll(3 * PAUSE) == ["one"]
 

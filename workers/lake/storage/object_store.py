@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from config.lake import is_bucket
-from config.monitor_limits import LENT_KEYS_SETS
+from config.monitor_limits import LENT_KEY_SESSIONS
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
 from workers.lake.storage.store import TableStore
 from workers.lake.storage.store_access import StoreAccess
@@ -28,7 +28,7 @@ from workers.lake.storage.store_access import StoreAccess
 log = logging.getLogger(__name__)
 
 
-@lru_cache(LENT_KEYS_SETS)
+@lru_cache(LENT_KEY_SESSIONS)
 def bucket_file_system(bucket: str, access: StoreAccess | None = None) -> Any:
     """Pyarrow's file system for a bucket."""
     if access is not None:
