@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.harness import Pgsub
+from tests.harness import SETTINGS, Pgsub
 from tests.lake.http_proxy import HttpProxy, Tokens
 from tests.lake.rest_catalog import RestCatalog, rest_catalog
 from tests.object_store import REGION, Keys, ObjectStore, object_store
@@ -106,3 +106,27 @@ class LakePgsub(Pgsub):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return load_catalog("lake", **known).load_table((schema, table))
+
+
+@contextmanager
+def lake_pgsub(
+    folder: Path,
+    catalog: Mapping[str, str],
+    *,
+    configured: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Iterator[LakePgsub]:
+    """A running ``pgsub`` without subscriptions, with the tests' settings and ``settings``.
+
+    ``catalog`` is what a reader needs. ``configured`` is what ``lake.catalog`` has instead.
+    """
+    pgsub = LakePgsub(folder / "data")
+    pgsub.catalog = catalog
+    lake = {"catalog": catalog if configured is None else configured}
+    try:
+        pgsub.up(
+            {"subscriptions": {}, "lake": lake, "settings": {**SETTINGS, **settings}}, timeout=300
+        )
+        yield pgsub
+    finally:
+        pgsub.stop()

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.harness import SETTINGS
 from tests.integration.flow import Flow
 from tests.lake.http_proxy import Fault, HttpProxy, Kind
-from tests.lake.lake_stack import LakePgsub, LakeStack
+from tests.lake.lake_stack import LakeStack, lake_pgsub
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 from workers.lake.table import BRANCH_PREFIX
@@ -46,14 +45,10 @@ def flow(
     stack: LakeStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Flow]:
-    pgsub = LakePgsub(tmp_path_factory.mktemp("faults") / "data")
-    pgsub.catalog = stack.catalog_keys()
-    with ExitStack() as after:
-        after.callback(pgsub.stop)
-        content = {"subscriptions": {}, "lake": {"catalog": pgsub.catalog}, "settings": SETTINGS}
-        pgsub.up(content, timeout=300)
-        flow = Flow(pgsub, twin, publisher, "faults")
-        after.callback(flow.close)
+    with (
+        lake_pgsub(tmp_path_factory.mktemp("faults"), stack.catalog_keys()) as pgsub,
+        closing(Flow(pgsub, twin, publisher, "faults")) as flow,
+    ):
         flow.both(*SCHEMA)
         flow.pub.run(
             "INSERT INTO keyed SELECT i, 'row ' || i FROM generate_series(1, 5000) i",

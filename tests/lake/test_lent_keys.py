@@ -12,14 +12,13 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 
 import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.harness import SETTINGS
 from tests.integration.flow import Flow
-from tests.lake.lake_stack import LENT_SETS, LakePgsub, LakeStack, lake_stack
+from tests.lake.lake_stack import LENT_SETS, LakeStack, lake_pgsub, lake_stack
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 
@@ -69,15 +68,13 @@ def flow(
 ) -> Iterator[Flow]:
     lender = Lender(stack)
     stack.catalog_proxy.rewrite = lender.rewrite
-    pgsub = LakePgsub(tmp_path_factory.mktemp("lent_keys") / "data")
-    pgsub.catalog = stack.catalog_keys()
-    without = {key: value for key, value in pgsub.catalog.items() if "key" not in key}
-    with ExitStack() as after:
-        after.callback(pgsub.stop)
-        content = {"subscriptions": {}, "lake": {"catalog": without}, "settings": SETTINGS}
-        pgsub.up(content, timeout=300)
-        flow = Flow(pgsub, twin, publisher, "lent_keys")
-        after.callback(flow.close)
+    catalog = stack.catalog_keys()
+    without = {key: value for key, value in catalog.items() if "key" not in key}
+    folder = tmp_path_factory.mktemp("lent_keys")
+    with (
+        lake_pgsub(folder, catalog, configured=without) as pgsub,
+        closing(Flow(pgsub, twin, publisher, "lent_keys")) as flow,
+    ):
         flow.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
         flow.pub.run(
             "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 1000) i",

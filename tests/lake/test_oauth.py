@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import SETTINGS
 from tests.integration.flow import Flow
 from tests.lake.http_proxy import Tokens
-from tests.lake.lake_stack import LakePgsub, LakeStack, lake_stack
+from tests.lake.lake_stack import LakePgsub, LakeStack, lake_pgsub, lake_stack
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 
@@ -35,16 +35,13 @@ def flow(
     stack: LakeStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Flow]:
-    pgsub = LakePgsub(tmp_path_factory.mktemp("oauth") / "data")
     login = {"credential": f"{TOKENS.client}:{TOKENS.secret}"}
     server = {"oauth2-server-uri": f"{stack.catalog_proxy.endpoint}/v1/oauth/tokens"}
-    pgsub.catalog = {**stack.catalog_keys(), **login, **server}
-    with ExitStack() as after:
-        after.callback(pgsub.stop)
-        content = {"subscriptions": {}, "lake": {"catalog": pgsub.catalog}, "settings": SETTINGS}
-        pgsub.up(content, timeout=300)
-        flow = Flow(pgsub, twin, publisher, "by_token")
-        after.callback(flow.close)
+    catalog = {**stack.catalog_keys(), **login, **server}
+    with (
+        lake_pgsub(tmp_path_factory.mktemp("oauth"), catalog) as pgsub,
+        closing(Flow(pgsub, twin, publisher, "by_token")) as flow,
+    ):
         flow.both("CREATE TABLE t (id int PRIMARY KEY, v text)")
         flow.pub.run(
             "INSERT INTO t SELECT i, 'old' FROM generate_series(1, 5000) i",

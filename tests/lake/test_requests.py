@@ -8,15 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 
 import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.harness import SETTINGS
 from tests.integration.flow import Flow
 from tests.lake.http_proxy import HttpProxy
-from tests.lake.lake_stack import LakePgsub, LakeStack
+from tests.lake.lake_stack import LakeStack, lake_pgsub
 from tests.twin import NativeTwin
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
@@ -37,16 +36,12 @@ def flow(
     stack: LakeStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Flow]:
-    pgsub = LakePgsub(tmp_path_factory.mktemp("requests") / "data")
-    pgsub.catalog = stack.catalog_keys()
+    folder, catalog = tmp_path_factory.mktemp("requests"), stack.catalog_keys()
     # Nothing but the batches asks: no status tables, no maintenance.
-    settings = {**SETTINGS, "status_tables_interval": 0, "autovacuum": False}
-    with ExitStack() as after:
-        after.callback(pgsub.stop)
-        content = {"subscriptions": {}, "lake": {"catalog": pgsub.catalog}, "settings": settings}
-        pgsub.up(content, timeout=300)
-        flow = Flow(pgsub, twin, publisher, "requests")
-        after.callback(flow.close)
+    with (
+        lake_pgsub(folder, catalog, status_tables_interval=0, autovacuum=False) as pgsub,
+        closing(Flow(pgsub, twin, publisher, "requests")) as flow,
+    ):
         flow.both(
             "CREATE TABLE inserts (id int PRIMARY KEY, v text)",
             "CREATE TABLE updates (id int PRIMARY KEY, v text)",

@@ -8,7 +8,7 @@ configuration.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.harness import SETTINGS, python_rows
+from tests.harness import python_rows
 from tests.integration.flow import Flow
 from tests.integration.readers import by_spark
-from tests.lake.lake_stack import LakePgsub, LakeStack
+from tests.lake.lake_stack import LakeStack, lake_pgsub
 from tests.security.argument_watch import ArgumentWatch
 from tests.twin import NativeTwin, native_rows
 
@@ -55,21 +55,12 @@ def flow(
     stack: LakeStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Flow]:
-    pgsub = LakePgsub(tmp_path_factory.mktemp("rest_on_s3") / "data")
-    pgsub.catalog = stack.catalog_keys()
-    with ExitStack() as after:
-        watch = after.enter_context(ArgumentWatch(stack.keys))
-        after.callback(pgsub.stop)
-        pgsub.up(
-            {
-                "subscriptions": {},
-                "lake": {"catalog": pgsub.catalog},
-                "settings": {**SETTINGS, "local_relation_rows": 1000},
-            },
-            timeout=300,
-        )
-        flow = Flow(pgsub, twin, publisher, "on_s3")
-        after.callback(flow.close)
+    folder, catalog = tmp_path_factory.mktemp("rest_on_s3"), stack.catalog_keys()
+    with (
+        ArgumentWatch(stack.keys) as watch,
+        lake_pgsub(folder, catalog, local_relation_rows=1000) as pgsub,
+        closing(Flow(pgsub, twin, publisher, "on_s3")) as flow,
+    ):
         _play(flow)
         flow.facts["told"] = watch.told
         yield flow
