@@ -13,26 +13,15 @@ import pytest
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_subscription import Refresh, TwoPhaseState
 from catalog.store_sqlite import CatalogStore
-from subscriber.commands.create_drop import create_subscription
 from subscriber.commands.published import auto_refresh
 from subscriber.commands.published.auto_refresh import main, refresh_by_itself
 from subscriber.messages import notice, warning
 from tests.subscriber.commands.subscribed import names, row
-from tests.subscriber.twins import Around, PublishedTable, around, statement
+from tests.subscriber.twins import Around, PublishedTable
 from workers.process import failpoints
 from workers.process import log as server_log
 
 PLACES = ("refresh.found", "refresh.stored", "refresh.cleaned", "refresh.reloaded")
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Around]:
-    made = around(tmp_path)
-    create_subscription(statement(refresh="auto"), made.context)
-    made.notices.clear()
-    yield made
-    made.store.close()
-    assert made.publisher.connections == 0
 
 
 def test_tables_join_and_leave(world: Around) -> None:

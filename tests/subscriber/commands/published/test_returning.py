@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from subscriber.commands.alter_to_file import bring_in_line
-from subscriber.commands.create_drop import create_subscription
 from subscriber.commands.published.auto_refresh import refresh_by_itself
 from tests.subscriber.commands.subscribed import names, row
-from tests.subscriber.twins import Around, PublishedTable, around, statement
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Around]:
-    made = around(tmp_path)
-    create_subscription(statement(refresh="auto"), made.context)
-    made.notices.clear()
-    yield made
-    made.store.close()
-    assert made.publisher.connections == 0
+from tests.subscriber.twins import Around, PublishedTable, statement
 
 
 @pytest.mark.parametrize("replaces", [True, False])
