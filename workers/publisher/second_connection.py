@@ -137,12 +137,7 @@ class KeptSession:
 
     def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
         """The enums and composites of relations; the queries wait for no lock."""
-        was_open = self._conn is not None
-        try:
-            return self._ask(lambda conn: fetch_text_types(conn, relids))
-        finally:
-            if not was_open:
-                self.close()
+        return self._ask_once(lambda conn: fetch_text_types(conn, relids))
 
     def text_mark(self, types: Mapping[int, TextType]) -> str:
         """A hash of all texts that values of the types may have; the query waits for no lock."""
@@ -150,9 +145,13 @@ class KeptSession:
 
     def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
         """Partitions, attached with rows or detached; waits a moment for locks on partitions."""
+        return self._ask_once(lambda conn: fetch_moved_partitions(conn, came, went))
+
+    def _ask_once(self, question: Callable[[WalReceiverConn], T]) -> T:
+        """Ask, and end the session again if the question has opened the session."""
         was_open = self._conn is not None
         try:
-            return self._ask(lambda conn: fetch_moved_partitions(conn, came, went))
+            return self._ask(question)
         finally:
             if not was_open:
                 self.close()

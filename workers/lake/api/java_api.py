@@ -134,8 +134,7 @@ class JavaApi:
 
     def move_main(self, operations: Any, base: Any, tip: int) -> None:
         """Set ``main`` to a snapshot of the table, if the metadata is still ``base``."""
-        moved = self._table_metadata.buildFrom(base).setBranchSnapshot(tip, MAIN).build()
-        operations.commit(base, moved)
+        operations.commit(base, self.with_snapshot(base, tip, MAIN))
 
     def replace_columns(
         self,
@@ -160,7 +159,7 @@ class JavaApi:
         operations.commit(base, builder.setProperties(more).build())
 
     def with_snapshot(self, base: Any, snapshot: Any, branch: str) -> Any:
-        """The metadata ``base`` with a new snapshot, which the branch is at."""
+        """The metadata ``base`` with the branch at a new snapshot, or at one of the table by id."""
         return self._table_metadata.buildFrom(base).setBranchSnapshot(snapshot, branch).build()
 
     def is_cleanable(self, thrown: Any) -> bool:

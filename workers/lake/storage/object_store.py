@@ -145,7 +145,7 @@ class ObjectStore(TableStore):
 
     @property
     def is_stale(self) -> bool:
-        """Are the keys lent ones that end soon?"""
+        """Yes if the catalog has lent the keys, and the keys end soon."""
         return self.access is not None and self.access.is_stale
 
     @property

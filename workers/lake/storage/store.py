@@ -81,7 +81,7 @@ class TableStore(Protocol):
 
     @property
     def is_stale(self) -> bool:
-        """Has the store to be asked for anew, because its keys end soon?"""
+        """Do the keys end so soon that the catalog has to be asked for the store again?"""
 
     @property
     def has_cheap_requests(self) -> bool:

@@ -60,7 +60,7 @@ class StoreAccess:
 
     @property
     def is_stale(self) -> bool:
-        """Do the keys end so soon that new ones are due?"""
+        """Do lent keys end within ``LENT_KEYS_SECONDS``, so that the catalog has to lend others?"""
         return 0 < self.expires < time.time() + LENT_KEYS_SECONDS
 
     def __reduce__(self) -> NoReturn:
