@@ -148,7 +148,9 @@ class Bench:
                 yield side, table
 
     @contextlib.contextmanager
-    def stream(self, side: Side, definition: str = WIDE, *, rows: int = 0) -> Iterator[str]:
+    def stream(
+        self, side: Side, definition: str = WIDE, *, rows: int = 0, two_phase: bool = False
+    ) -> Iterator[str]:
         """A subscription of a side on a table of its own, dropped afterwards.
 
         All columns but ``id``, the key, may be NULL. The table is empty, or has so many ``made``
@@ -162,6 +164,7 @@ class Bench:
         if rows:
             self.publisher.run(f"INSERT INTO {table} SELECT * FROM made(1, {rows})")
             self.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
+        side.two_phase = two_phase
         side.subscribe(f"pub_{table}", {table: definition}, copy_data=True)
         side.wait_synced([table])
         for statement in (
@@ -203,7 +206,7 @@ class Bench:
         started = time.monotonic()
         side.wait_visible(table, target)
         return {
-            "s": round(time.monotonic() - started, 2),
+            "s": max(0.01, round(time.monotonic() - started, 2)),
             "cpu_s": round(side.cpu_seconds() - cpu, 2),
             **memory.figures(),
         }

@@ -6,7 +6,7 @@ import statistics
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from catalog.pg_lsn import LSN
 
@@ -17,6 +17,13 @@ Moves = Sequence[tuple[datetime, LSN]]
 """When readers saw more than before and up to which position; both only grow."""
 
 SIDES: Final = ("ours", "native")
+
+
+class Begun(NamedTuple):
+    """When a subscription began to exist: by ``time.monotonic``, and its side's CPU time then."""
+
+    at: float
+    cpu: float
 
 
 def median(runs: Sequence[Run]) -> Run:

@@ -10,8 +10,8 @@ from typing import Any
 
 from catalog.pg_lsn import LSN
 from tests.bench.core import Bench
+from tests.bench.figures import Begun
 from tests.bench.load import Change, Written
-from tests.bench.sides import Begun
 
 ROWS = 10_000
 DELAY = timedelta(seconds=0.5)
@@ -22,6 +22,7 @@ class Pretended:
 
     def __init__(self, name: str, role: str) -> None:
         self.name = name
+        self.two_phase = False
         self.moves: list[tuple[datetime, LSN]] = []
         self.tables: dict[str, str] = {}
         self.dropped: list[str] = []

@@ -35,7 +35,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench import cases, long_cases, walsender
+from tests.bench import cases, long_cases, stream_cases, walsender
 from tests.bench.core import Bench
 from tests.bench.environment import environment
 from tests.bench.figures import memory_of, verdicts
@@ -71,6 +71,9 @@ LONG: Final[Cases] = {
     "update_random_v3 delete_random_v3": lambda bench: cases.changes(bench, 3, format_version=3),
     "transaction_10m": long_cases.transaction,
     "insert_20m update_20m": long_cases.any_size,
+    "commit_10m": stream_cases.commit,
+    "subtransactions_10k": stream_cases.subtransactions,
+    "prepared_1000": stream_cases.prepared,
     "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),
     "reader_scan": lambda bench: long_cases.reader(bench, 1800, 21),
     "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),

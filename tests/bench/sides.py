@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import psycopg
 
 from catalog.pg_lsn import LSN
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.bench.figures import Begun
 from tests.bench.meters import MB, cpu_seconds, files_mb, open_files_mb, tree
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
@@ -34,6 +35,7 @@ SERVER_CONF: Final = {
     "fsync": "on",
     "shared_buffers": "1GB",
     "max_wal_size": "8GB",
+    "max_prepared_transactions": "1100",
     # A walsender is held for longer than a minute while a large transaction is written.
     "wal_receiver_timeout": "0",
 }
@@ -49,17 +51,12 @@ PYTHON: Final = ("launcher", "fork server", "apply worker", "sync worker", "Spar
 """What our processes are."""
 
 
-class Begun(NamedTuple):
-    """When a subscription began to exist: by ``time.monotonic``, and its side's CPU time then."""
-
-    at: float
-    cpu: float
-
-
 class Side(Protocol):
     """A subscriber. The waits return when rows can be read."""
 
     name: str
+    two_phase: bool
+    """Of the next subscription."""
 
     def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
         """Subscribe to a publication; ``tables`` holds each table's definition."""
@@ -156,6 +153,7 @@ class Native:
     """PostgreSQL's own subscriber."""
 
     name = "native"
+    two_phase = False
 
     def __init__(self, publisher: Database) -> None:
         self.twin = NativeTwin(18)
@@ -180,7 +178,9 @@ class Native:
         self._tables = list(tables)
         self.here.run(*(f"CREATE TABLE {name} ({text})" for name, text in tables.items()))
         self.twin.subscribe(
-            self.here, self.publisher, "bench_native", [publication], copy_data=str(copy_data)
+            *(self.here, self.publisher, "bench_native", [publication]),
+            copy_data=str(copy_data),
+            two_phase=str(self.two_phase),
         )
         begun = Begun(time.monotonic(), self.cpu_seconds())
         self._progress = Progress(self.here)
@@ -274,6 +274,7 @@ class Ours:
     """``pgsub`` with its default settings, but for those that measuring needs."""
 
     name = "ours"
+    two_phase = False
 
     def __init__(self, publisher: Database, folder: Path, lake: Any = None) -> None:
         """``lake`` is the configuration's entry of this name."""
@@ -317,6 +318,7 @@ class Ours:
                 [publication],
                 tables={f"{SCHEMA}.{table}": said for table, said in (options or {}).items()},
                 copy_data=copy_data,
+                two_phase=self.two_phase,
             )
             wait_until(lambda: command.done() or self._catalog(query) == [(1,)], PATIENCE)
             begun = Begun(time.monotonic(), self.cpu_seconds())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import long_cases, run, walsender
+from tests.bench import long_cases, run, stream_cases, walsender
 from tests.bench.figures import verdicts
 from tests.bench.load import Written
 from tests.bench.rehearsal import Pretended, Rehearsal
@@ -101,6 +101,23 @@ def test_a_long_stream_s_snapshots_are_seen_before_they_expire(
     assert written == [500] * 9
     [entry] = bench.results
     assert entry["transactions"] == 4500
+
+
+def test_subtransactions_and_prepared_transactions_are_numbered(bench: Rehearsal) -> None:
+    stream_cases.subtransactions(bench)
+    stream_cases.prepared(bench)
+    statements = bench.publisher.statements
+    blocks = [each for each in statements if each.startswith("\nDO")]
+    assert [("FOR n IN 0..9 LOOP" in each, "t0_ours" in each) for each in blocks] == [
+        (True, True),
+        (True, False),
+    ]
+    ends = [each for each in statements if "PREPARED" in each]
+    assert ends == ["COMMIT PREPARED 't1_native_0'", "COMMIT PREPARED 't1_ours_0'"]
+    assert [entry["rows"] for entry in bench.results] == [1000, 100]
+    assert (bench.ours.two_phase, bench.native.two_phase) == (True, True)
+    assert len(list(bench.streams())) == 2
+    assert (bench.ours.two_phase, bench.native.two_phase) == (False, False)
 
 
 def test_a_copy_that_differs_is_no_measure(
