@@ -47,7 +47,7 @@ def transaction(bench: Bench) -> None:
             **run,
             "mb": round(largest, 1),
             **watch.peak,
-            "spill_mb": _spilled(bench, side),
+            "spill_mb": spilled(bench, side),
             "series": thinned(points, POINTS),
         }
     series_of = ["at_s", "worker_mb", "spool_mb"]
@@ -86,7 +86,8 @@ def _seen(side: Side) -> dict[str, float]:
     return {"worker_mb": max(rss, default=0.0), **side.on_disk()}
 
 
-def _spilled(bench: Bench, side: Side) -> float:
+def spilled(bench: Bench, side: Side) -> float:
+    """What the side's walsender wrote of transactions that did not fit its memory, in MB."""
     query = "SELECT spill_bytes FROM pg_stat_replication_slots WHERE slot_name = %s"
     spilled = int(bench.publisher.value(query, (side.application_name(),)))
     return round(spilled / MB, 1)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
-from tests.bench.core import Bench, Memory, must_equal
-from tests.bench.figures import Run
+from tests.bench.core import Bench, Memory, Seen, must_equal
+from tests.bench.figures import Run, p95
+from tests.bench.load import SmallChanges, rate_of
+from tests.bench.long_cases import spilled
 from tests.waiting import wait_until
 
 ROWS: Final = 100
@@ -21,6 +25,19 @@ DO $$ BEGIN
       IF n % 2 = 1 THEN RAISE EXCEPTION 'undone'; END IF;
     EXCEPTION WHEN raise_exception THEN NULL;
     END;
+  END LOOP;
+END $$
+"""
+PARTS: Final = 120
+"""Statements of the transaction that is spread over a time."""
+_SPREAD: Final = """
+DO $$ DECLARE begun timestamptz := clock_timestamp(); BEGIN
+  FOR n IN 0..{parts} - 1 LOOP
+    INSERT INTO {table} SELECT * FROM made(
+      100000000 + {total}::bigint * n / {parts} + 1,
+      100000000 + {total}::bigint * (n + 1) / {parts});
+    PERFORM pg_sleep(extract(epoch FROM
+      begun + make_interval(secs => {seconds} * (n + 1) / {parts}) - clock_timestamp()));
   END LOOP;
 END $$
 """
@@ -45,10 +62,40 @@ def commit(bench: Bench) -> None:
         figures[side.name] = {
             "s": max(0.01, round(time.monotonic() - committed, 2)),
             "cpu_s": round(side.cpu_seconds() - cpu, 2),
+            "spill_mb": spilled(bench, side),
             **memory.figures(),
         }
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     bench.record("commit_10m", figures, rows=total)
+
+
+def spread(bench: Bench) -> None:
+    """10 M inserts of one transaction in two minutes, beside 100 small transactions a second.
+
+    Ours alone, and all in one table. ``s`` is the time from a small transaction's commit to visible
+    at the 95th percentile, ``alone_s`` the same before the large transaction.
+    """
+    total, seconds, side = bench.rows(10_000_000), bench.seconds(120), bench.ours
+    with bench.stream(side) as table:
+        memory, change, seen = Memory(side), SmallChanges(table), Seen(side, [table])
+        alone = bench.paced(seconds / 2, 100, change, seen)
+        side.wait_visible(table, alone[-1][0])
+        statement = _SPREAD.format(table=table, total=total, parts=PARTS, seconds=seconds)
+        with ThreadPoolExecutor(1) as pool:
+            large = pool.submit(bench.publisher.run, statement)
+            beside = bench.paced(seconds, 100, change, seen)
+            large.result()
+        side.wait_visible(table, bench.last_commit(table))
+        before, during = p95(seen.delays(alone)), p95(seen.delays(beside))
+        figures: Run = {
+            "s": round(during, 3),
+            "alone_s": round(before, 3),
+            "lag_ratio": round(during / before, 2),
+            "per_second": rate_of(beside),
+            **memory.figures(),
+        }
+        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    bench.record("spread_10m", {"ours": figures}, transactions=len(beside))
 
 
 def subtransactions(bench: Bench) -> None:
@@ -69,7 +116,7 @@ def prepared(bench: Bench) -> None:
     for side in bench.sides():
         with bench.stream(side, two_phase=True) as table:
             slot = (side.application_name(),)
-            wait_until(lambda slot=slot: bench.publisher.value(_ENABLED, slot), 60, "two_phase")
+            wait_until(partial(bench.publisher.value, _ENABLED, slot), 60, "two_phase")
             figures[side.name] = bench.backlog(side, table, _both(bench, table, count))
             must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     bench.record("prepared_1000", figures, rows=count * ROWS)
