@@ -123,7 +123,8 @@ def test_subtransactions_and_prepared_transactions_are_numbered(bench: Rehearsal
 def test_small_transactions_are_measured_before_and_beside_a_large_one(bench: Rehearsal) -> None:
     stream_cases.spread(bench)
     (entry,) = bench.results
-    assert (entry["transactions"], entry["ours_lag_ratio"]) == (1000, 1.0)
+    assert entry["transactions"] == 1000
+    assert entry["ours_lag_ratio"] == pytest.approx(1.0, abs=0.1)
     (large,) = [each for each in bench.publisher.statements if each.startswith("\nDO")]
     assert "100000000 + 10000::bigint * n / 120 + 1" in large
     assert next(iter(verdicts(entry, targets())))["met"]
