@@ -339,9 +339,7 @@ class Ours:
         wait_until(
             lambda: (self._position(table) or LSN(0)) >= target,
             PATIENCE,
-            lambda: (
-                f"{table} carries {target}, not {self._position(table)}\n{self.pgsub.log_tail()}"
-            ),
+            lambda: f"{table} is at {self._position(table)}\n{self.pgsub.log_tail()}",
             pause=POLL,
         )
 
