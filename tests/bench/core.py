@@ -149,12 +149,12 @@ class Bench:
 
     @contextlib.contextmanager
     def stream(
-        self, side: Side, definition: str = WIDE, *, rows: int = 0, two_phase: bool = False
+        self, side: Side, definition: str = WIDE, *, rows: int = 0, **options: str | bool
     ) -> Iterator[str]:
         """A subscription of a side on a table of its own, dropped afterwards.
 
         All columns but ``id``, the key, may be NULL. The table is empty, or has so many ``made``
-        rows that were copied.
+        rows that were copied. ``options`` are the subscription's.
         """
         table = f"t{len(self.results)}_{side.name}"
         self.publisher.run(
@@ -164,7 +164,7 @@ class Bench:
         if rows:
             self.publisher.run(f"INSERT INTO {table} SELECT * FROM made(1, {rows})")
             self.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
-        side.two_phase = two_phase
+        side.with_options = options
         side.subscribe(f"pub_{table}", {table: definition}, copy_data=True)
         side.wait_synced([table])
         for statement in (
@@ -209,6 +209,15 @@ class Bench:
             "s": max(0.01, round(time.monotonic() - started, 2)),
             "cpu_s": round(side.cpu_seconds() - cpu, 2),
             **memory.figures(),
+        }
+
+    def since_commit(self, side: Side, table: str, inside: LSN) -> Run:
+        """Seconds from now, just after a COMMIT, to visible; CPU time of the side meanwhile."""
+        committed, cpu = time.monotonic(), side.cpu_seconds()
+        side.wait_visible(table, inside)
+        return {
+            "s": max(0.01, round(time.monotonic() - committed, 2)),
+            "cpu_s": round(side.cpu_seconds() - cpu, 2),
         }
 
     @contextlib.contextmanager

@@ -22,7 +22,7 @@ class Pretended:
 
     def __init__(self, name: str, role: str) -> None:
         self.name = name
-        self.two_phase = False
+        self.with_options: dict[str, Any] = {}
         self.moves: list[tuple[datetime, LSN]] = []
         self.tables: dict[str, str] = {}
         self.dropped: list[str] = []

@@ -73,6 +73,7 @@ LONG: Final[Cases] = {
     "insert_20m update_20m": long_cases.any_size,
     "commit_10m": stream_cases.commit,
     "spread_10m": stream_cases.spread,
+    "update_5m": stream_cases.updates,
     "subtransactions_10k": stream_cases.subtransactions,
     "prepared_1000": stream_cases.prepared,
     "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),

@@ -55,7 +55,7 @@ class Side(Protocol):
     """A subscriber. The waits return when rows can be read."""
 
     name: str
-    two_phase: bool
+    with_options: Mapping[str, str | bool]
     """Of the next subscription."""
 
     def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
@@ -153,7 +153,7 @@ class Native:
     """PostgreSQL's own subscriber."""
 
     name = "native"
-    two_phase = False
+    with_options: Mapping[str, str | bool] = {}
 
     def __init__(self, publisher: Database) -> None:
         self.twin = NativeTwin(18)
@@ -180,7 +180,7 @@ class Native:
         self.twin.subscribe(
             *(self.here, self.publisher, "bench_native", [publication]),
             copy_data=str(copy_data),
-            two_phase=str(self.two_phase),
+            **{name: str(value) for name, value in self.with_options.items()},
         )
         begun = Begun(time.monotonic(), self.cpu_seconds())
         self._progress = Progress(self.here)
@@ -274,7 +274,7 @@ class Ours:
     """``pgsub`` with its default settings, but for those that measuring needs."""
 
     name = "ours"
-    two_phase = False
+    with_options: Mapping[str, str | bool] = {}
 
     def __init__(self, publisher: Database, folder: Path, lake: Any = None) -> None:
         """``lake`` is the configuration's entry of this name."""
@@ -318,7 +318,7 @@ class Ours:
                 [publication],
                 tables={f"{SCHEMA}.{table}": said for table, said in (options or {}).items()},
                 copy_data=copy_data,
-                two_phase=self.two_phase,
+                **self.with_options,
             )
             wait_until(lambda: command.done() or self._catalog(query) == [(1,)], PATIENCE)
             begun = Begun(time.monotonic(), self.cpu_seconds())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from tests.bench.cases import PICKED
 from tests.bench.core import Bench, Memory, Seen, must_equal
 from tests.bench.figures import Run, p95
 from tests.bench.load import SmallChanges, rate_of
@@ -55,13 +55,9 @@ def commit(bench: Bench) -> None:
     figures: dict[str, Run] = {}
     for side, table in bench.streams():
         memory = Memory(side)
-        cpu = side.cpu_seconds()
         inside = bench.transaction(f"INSERT INTO {table} SELECT * FROM made(1, {total})")
-        committed = time.monotonic()
-        side.wait_visible(table, inside)
         figures[side.name] = {
-            "s": max(0.01, round(time.monotonic() - committed, 2)),
-            "cpu_s": round(side.cpu_seconds() - cpu, 2),
+            **bench.since_commit(side, table, inside),
             "spill_mb": spilled(bench, side),
             **memory.figures(),
         }
@@ -96,6 +92,27 @@ def spread(bench: Bench) -> None:
         }
         must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     bench.record("spread_10m", {"ours": figures}, transactions=len(beside))
+
+
+def updates(bench: Bench) -> None:
+    """5 M random updates of 20 M rows in one transaction, from its COMMIT to visible.
+
+    Ours alone. ``s`` is with ``streaming = parallel``, ``off_s`` with ``off``.
+    """
+    total, some, side = bench.rows(20_000_000), bench.rows(5_000_000), bench.ours
+    pick = PICKED.format(total=total, first=1, last=some * 2, some=some)
+    update = "UPDATE {table} t SET customer = -1, flag = NOT flag FROM picked p WHERE t.id = p.id"
+    runs: dict[str, Run] = {}
+    for streaming in ("parallel", "off"):
+        with bench.stream(side, rows=total, streaming=streaming) as table:
+            memory = Memory(side)
+            inside = bench.transaction(pick, "ANALYZE picked", update.format(table=table))
+            runs[streaming] = bench.since_commit(side, table, inside) | memory.figures()
+            expected = bench.publisher.value(f"SELECT sum(customer) FROM {table}")
+            must_equal(side.sum(table, "customer"), expected)
+    seconds, off = float(runs["parallel"]["s"]), float(runs["off"]["s"])
+    figures = runs["parallel"] | {"off_s": off, "of_off": round(seconds / off, 2)}
+    bench.record("update_5m", {"ours": figures}, rows=some)
 
 
 def subtransactions(bench: Bench) -> None:
