@@ -116,9 +116,9 @@ def test_subtransactions_and_prepared_transactions_are_numbered(bench: Rehearsal
     ends = [each for each in statements if "PREPARED" in each]
     assert ends == ["COMMIT PREPARED 't1_native_0'", "COMMIT PREPARED 't1_ours_0'"]
     assert [entry["rows"] for entry in bench.results] == [1000, 100]
-    assert (bench.ours.two_phase, bench.native.two_phase) == (True, True)
+    assert bench.ours.with_options == bench.native.with_options == {"two_phase": True}
     assert len(list(bench.streams())) == 2
-    assert (bench.ours.two_phase, bench.native.two_phase) == (False, False)
+    assert bench.ours.with_options == bench.native.with_options == {}
 
 
 def test_small_transactions_are_measured_before_and_beside_a_large_one(bench: Rehearsal) -> None:
