@@ -55,7 +55,7 @@ class Side(Protocol):
     """A subscriber. The waits return when rows can be read."""
 
     name: str
-    with_options: Mapping[str, str | bool]
+    with_options: Mapping[str, Any]
     """Of the next subscription."""
 
     def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
@@ -153,7 +153,7 @@ class Native:
     """PostgreSQL's own subscriber."""
 
     name = "native"
-    with_options: Mapping[str, str | bool] = {}
+    with_options: Mapping[str, Any] = {}
 
     def __init__(self, publisher: Database) -> None:
         self.twin = NativeTwin(18)
@@ -177,11 +177,9 @@ class Native:
     def subscribe(self, publication: str, tables: dict[str, str], *, copy_data: bool) -> Begun:
         self._tables = list(tables)
         self.here.run(*(f"CREATE TABLE {name} ({text})" for name, text in tables.items()))
-        self.twin.subscribe(
-            *(self.here, self.publisher, "bench_native", [publication]),
-            copy_data=str(copy_data),
-            **{name: str(value) for name, value in self.with_options.items()},
-        )
+        options = {"copy_data": copy_data, **self.with_options}
+        words = {name: str(value) for name, value in options.items()}
+        self.twin.subscribe(self.here, self.publisher, "bench_native", [publication], **words)
         begun = Begun(time.monotonic(), self.cpu_seconds())
         self._progress = Progress(self.here)
         self._progress.start()
@@ -274,7 +272,7 @@ class Ours:
     """``pgsub`` with its default settings, but for those that measuring needs."""
 
     name = "ours"
-    with_options: Mapping[str, str | bool] = {}
+    with_options: Mapping[str, Any] = {}
 
     def __init__(self, publisher: Database, folder: Path, lake: Any = None) -> None:
         """``lake`` is the configuration's entry of this name."""
