@@ -95,7 +95,7 @@ class TableOptions:
     adopt: bool = False
     shared: bool = False
     on_key_conflict: str | None = None  # error | overwrite
-    on_unrepresentable: str = "error"  # error | null | text
+    on_unrepresentable: str = "error"  # error | null | text | clamp
     defaults: tuple[tuple[str, str], ...] = ()
     generated: tuple[tuple[str, str], ...] = ()
     keys: tuple[tuple[str, ...], ...] = ()

@@ -96,7 +96,7 @@ class TableModel(BaseModel):
     on_key_conflict: Literal["error", "overwrite"] | None = Field(
         None, description="an inserted row whose key is in the table"
     )
-    on_unrepresentable: Literal["error", "null", "text"] = Field(
+    on_unrepresentable: Literal["error", "null", "text", "clamp"] = Field(
         "error", description="a value the lake column cannot hold"
     )
     on_error: Literal["stop", "suspend"] | None = Field(

@@ -41,7 +41,9 @@ from catalog.recopy import mark_for_recopy
 from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import COPY_GIGABYTE_SECONDS
 from config.quantities import pretty_size
+from workers.changes.cannot_follow import CannotFollow
 from workers.process import failpoints
+from workers.tables.position import recopy_command
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +135,18 @@ def other_table(rel: SubscriptionRel) -> ColumnsChanged:
         detail="Another table has its name now.",
     )
     error.tables = (rel,)
+    return error
+
+
+def not_followed(sub: Subscription, rel: SubscriptionRel, reason: CannotFollow) -> ColumnsChanged:
+    """The error for changed columns that the lake table cannot follow."""
+    name = qualified_name(rel.nspname, rel.relname)
+    error = ColumnsChanged(
+        f'changed columns of table "{name}" cannot be followed',
+        detail=f"{reason}",
+        hint=reason.hint(recopy_command(sub.subname, rel)),
+    )
+    error.copies, error.tables = reason.copies, (rel,)
     return error
 
 

@@ -59,12 +59,13 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from workers.apply.copy_again import CopyAgain, may_copy, other_table
+from workers.apply.copy_again import CopyAgain, may_copy, not_followed, other_table
 from workers.apply.cut_batch import CutBefore
 from workers.changes.by_table import Run
 from workers.changes.cannot_follow import CannotFollow
 from workers.changes.captured_shape import CapturedShape, check_rewritten
 from workers.changes.column_checks import check_names
+from workers.changes.column_comments import ended
 from workers.changes.column_rules import GuardedColumn, check_guarded, taken_of
 from workers.changes.failed_transaction import failed_at
 from workers.changes.guarded_runs import check_run
@@ -81,6 +82,7 @@ from workers.stream.batch import Batch
 from workers.tables.known_columns import known_columns
 from workers.tables.open_table import OpenTable
 from workers.tables.position import recopy_command
+from workers.tables.settle_comments import settle_comments
 from workers.tables.told_shapes import ToldShapes, is_same
 from workers.tables.writer import LakeWriter
 from workers.tables.written import store_durable
@@ -185,6 +187,8 @@ class SchemaFollower:
                         self.told.followed(rel, told)
                     elif not self._takes_by_name(sub, rel, options, run):
                         continue
+                    if not by_name:
+                        self._describe(sub, rel, options, run)
                     text = "" if told is None else told.text
                     self._settled[rel.srrelid] = rel.epoch, mode, run.relation, text
                 self._seen.add(rel.srrelid)
@@ -244,7 +248,7 @@ class SchemaFollower:
         if before is not None and not before.is_forgotten and not before.describes(relation):
             if options.guarded and run.changes is not None:
                 reason = CannotFollow("The table has columns to hide.", copies=False)
-                raise failed_at(relation, run.changes, 0, _error(sub, rel, reason))
+                raise failed_at(relation, run.changes, 0, not_followed(sub, rel, reason))
             text = forgotten(rel.epoch or "").as_text()
             self.writer.change_columns(rel, (), lambda _columns: text)
             self.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
@@ -291,13 +295,24 @@ class SchemaFollower:
                 self._check_size(relation.relid, decision)
             _check_new_names(rel, table.lake, decision)
         except CannotFollow as reason:
-            raise failed_at(relation, changes, 0, _error(sub, rel, reason)) from None
+            raise failed_at(relation, changes, 0, not_followed(sub, rel, reason)) from None
         except (InvalidName, GuardedColumn) as error:
             error.tables = (rel,)
             raise failed_at(relation, changes, 0, error) from None
         self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])), told)
         if decision.doubts:
             _warn_of_old_rows(sub, rel, table, decision)
+
+    def _describe(
+        self, sub: Subscription, rel: SubscriptionRel, options: TableOptions, run: Run
+    ) -> None:
+        """Bring the comments of a lake table's columns in line with the configuration."""
+        if run.relation is None or run.changes is None:
+            return
+        try:
+            settle_comments(self.store, self.writer, rel, options, run.relation)
+        except CannotFollow as reason:
+            raise failed_at(run.relation, run.changes, 0, not_followed(sub, rel, reason)) from None
 
     def _look(
         self,
@@ -366,10 +381,13 @@ class SchemaFollower:
             return text
 
         failpoints.reach(failpoints.BEFORE_SCHEMA_CHANGE)
+        when = time.strftime("%Y-%m-%d", time.gmtime())
+        comments = ended(table.lake.columns, decision.ended, f"{when} at {lsn}")
+        changes = (*decision.changes, *comments)
         if decision.fills:
-            durable = self.writer.fill_columns(rel, decision.changes, decision.fills, remember)
+            durable = self.writer.fill_columns(rel, changes, decision.fills, remember)
         else:
-            durable = self.writer.change_columns(rel, decision.changes, remember)
+            durable = self.writer.change_columns(rel, changes, remember)
         failpoints.reach(failpoints.SCHEMA_CHANGED)
         with self.store.transaction():
             store_durable(self.store, durable)
@@ -430,14 +448,3 @@ def _check_new_names(rel: SubscriptionRel, lake: LakeTable, decision: Decision) 
         if isinstance(change, AddColumn)
     ]
     check_names(qualified_name(rel.nspname, rel.relname), [*columns.values(), *added])
-
-
-def _error(sub: Subscription, rel: SubscriptionRel, reason: CannotFollow) -> ColumnsChanged:
-    name = qualified_name(rel.nspname, rel.relname)
-    error = ColumnsChanged(
-        f'changed columns of table "{name}" cannot be followed',
-        detail=f"{reason}",
-        hint=reason.hint(recopy_command(sub.subname, rel)),
-    )
-    error.copies, error.tables = reason.copies, (rel,)
-    return error

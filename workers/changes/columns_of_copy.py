@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import TableOptions
+from workers.changes.column_comments import comments_of_copy, is_exact
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.lake.column_changes import (
     AddColumn,
@@ -70,6 +71,8 @@ class ColumnsOfCopy:
 
     ``renamed`` has the names that columns get at the publication, ``dropped`` the field ids that
     go, ``kept`` the lake columns of columns that the publisher has no more (attnum → field id).
+    ``exact`` are the lake columns, under their names during the copy, whose values are all the
+    publisher's.
     """
 
     now: tuple[ColumnChange, ...] = ()
@@ -77,6 +80,7 @@ class ColumnsOfCopy:
     renamed: Mapping[str, str] | None = None
     dropped: frozenset[int] = frozenset()
     kept: Mapping[int, int] | None = None
+    exact: Collection[str] = ()
 
     def options(self, options: TableOptions) -> TableOptions:
         """The options of the table during the copy."""
@@ -91,6 +95,7 @@ class ColumnsOfCopy:
         return (
             *(DropColumn(each) for each in sorted(self.dropped)),
             *(RenameColumn(c.field_id, names[c.name]) for c in lake if c.name in names),
+            *comments_of_copy(lake, (self.written_to or {}).values(), self.exact),
         )
 
 
@@ -102,13 +107,15 @@ def plan_columns(
     options: TableOptions,
     *,
     dropped: Collection[int] = (),
+    key: Collection[str] = (),
 ) -> ColumnsOfCopy:
     """Plan the columns of a copy of relation ``relid`` to a lake table with columns ``lake``.
 
-    ``dropped`` are numbers of dropped columns that leave the lake table. Raises 0A000 if a column
-    must be replaced, and the configuration has columns that the lake computes.
+    ``dropped`` are numbers of dropped columns that leave the lake table, ``key`` the publisher's
+    names of columns that find rows. Raises 0A000 if a column must be replaced, and the
+    configuration has columns that the lake computes.
     """
-    plan = _Plan(lake, remembered, relid, options)
+    plan = _Plan(lake, remembered, relid, options, key)
     found = [plan.remembered(each) for each in published]
     for each, was in zip(published, found, strict=True):
         plan.place(each, was)
@@ -124,6 +131,7 @@ class _Plan:
         remembered: RememberedColumns | None,
         relid: int,
         options: TableOptions,
+        key: Collection[str],
     ) -> None:
         self._ids = {column.field_id: column for column in lake if column.field_id}
         self._names = {column.name: column for column in lake}
@@ -133,6 +141,7 @@ class _Plan:
         kept = {} if remembered is None else remembered.kept
         self._kept = {attnum: id for attnum, id in kept.items() if id in self._ids}
         self._options = options
+        self._key = key
         ruled = () if remembered is None else (*remembered.masked, *remembered.typed)
         self._ruled = frozenset(ruled)
         self._now: list[ColumnChange] = []
@@ -264,7 +273,21 @@ class _Plan:
             if id not in self._dropped | taken
         } | {-id: id for id in self._dropped}
         return ColumnsOfCopy(
-            (*stale, *self._now), self._written_to, self._renamed, frozenset(self._dropped), kept
+            (*stale, *self._now),
+            self._written_to,
+            self._renamed,
+            frozenset(self._dropped),
+            kept,
+            self._exact(),
+        )
+
+    def _exact(self) -> frozenset[str]:
+        """The columns, under their names during the copy, with the publisher's values only."""
+        options, key = self._options, {self._options.lake_column(each) for each in self._key}
+        return frozenset(
+            written
+            for name, written in self._written_to.items()
+            if is_exact(options.lake_column(name), options, key)
         )
 
     def _excluded(self) -> set[int]:

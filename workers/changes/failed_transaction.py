@@ -104,8 +104,8 @@ def value_error(
             f'column "{error.column}" of lake table "{table.ident}" cannot hold a value '
             "the publisher sent",
             detail=f"The column's type in the lake is {error.type}.",
-            hint="Declare on_unrepresentable: null for the table, or text before it is copied; "
-            "or correct the value on the publisher.",
+            hint="Declare on_unrepresentable: null for the table, clamp for dates and timestamps, "
+            "or text before it is copied; or correct the value on the publisher.",
         )
     column = run.published_name(error.column)
     return failed_at(run.relation, run.changes, error.change, cause, column)

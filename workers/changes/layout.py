@@ -12,10 +12,11 @@ from catalog.errcodes import ObjectNotInPrerequisiteState
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_checks import check_columns, check_keys
+from workers.changes.column_comments import is_clamped
 from workers.changes.column_rules import hidden_key, is_no_key
 from workers.changes.declared_type import type_of
 from workers.changes.masked_columns import check_lake_types, masks_of
-from workers.changes.relation_map import key_ordinals, name_of
+from workers.changes.relation_map import flags_key, key_ordinals, name_of
 from workers.columnar.column_reader import Changes, Layout, MappedColumn
 from workers.lake.sources import check_source_column
 from workers.lake.table import SOURCE_COLUMN, LakeTable
@@ -98,12 +99,23 @@ def layout_for(
     check_columns(needed, table, options.generated, _known_types(relation, names, options))
     types = {column.name: column.type for column in table.columns}
     masks = masks_of(options)
+    key_names = {
+        names[each.name]
+        for each in relation.columns
+        if each.key and each.name in names and flags_key(relation)
+    }
     check_lake_types(options, {name: types[lake] for name, lake in names.items()}, table.ident)
     return Layout(
         ncols=len(relation.columns),
         key=key,
         columns=tuple(
-            MappedColumn(name, ordinal, types[name], masks.get(each.name))
+            MappedColumn(
+                name,
+                ordinal,
+                types[name],
+                masks.get(each.name),
+                is_clamped(name, types[name], options, key_names),
+            )
             for ordinal, each in enumerate(relation.columns)
             if (name := names.get(each.name)) is not None
         ),

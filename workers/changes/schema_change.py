@@ -44,8 +44,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from catalog.pg_stat_subscription_stats import ColumnChangeKind
 from catalog.pg_subscription import TableOptions
+from workers.changes.announced_columns import announced_in, highest, known_up_to
 from workers.changes.cannot_follow import KEEP, MAKE_ANEW, CannotFollow
 from workers.changes.captured_shape import PROMOTED, CapturedShape
+from workers.changes.column_comments import is_clamped
 from workers.changes.column_rules import guarded_columns, taken_of
 from workers.changes.masked_columns import column_type, told_masks
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
@@ -78,7 +80,8 @@ class Decision:
 
     ``changes`` are made in one step. ``fills`` has values of added columns for older rows, by the
     names of the columns. ``sentences`` say what happened on the publisher, and ``kinds`` count what
-    happened. ``doubts`` say why a user's column may have other values in the older rows.
+    happened. ``doubts`` say why a user's column may have other values in the older rows. ``ended``
+    are the lake columns that are kept of dropped columns.
     """
 
     changes: tuple[ColumnChange, ...]
@@ -86,6 +89,7 @@ class Decision:
     sentences: tuple[str, ...]
     doubts: tuple[str, ...]
     kinds: Mapping[ColumnChangeKind, int]
+    ended: tuple[int, ...]
     _before: RememberedColumns
     _shape: TableShape
     _natts: int
@@ -98,7 +102,7 @@ class Decision:
         ids = {each.name: each.field_id for each in lake}
         columns = tuple(_remember(each, ids[name]) for each, name in self._columns)
         before, shape = self._before, self._shape
-        ahead = _highest(shape.columns) > self._natts  # a later column has to be compared, too
+        ahead = highest(shape.columns) > self._natts  # a later column has to be compared, too
         sure = before if ahead else shape
         known = replace(before, natts=self._natts, files=sure.files, lists=sure.lists)
         return replace(known, columns=columns, kept=self._kept, guarded=self._guarded)
@@ -124,7 +128,7 @@ def first_look(
     if found is None or any(options.lake_column(each.name) not in ids for each in found):
         return None
     columns = tuple(_remember(each, ids[options.lake_column(each.name)]) for each in found)
-    natts = max(_highest(shape.columns), *shape.dropped, 0)
+    natts = max(highest(shape.columns), *shape.dropped, 0)
     known = (epoch, shape.relid, natts, shape.files, columns, kept or {}, shape.lists)
     rules = guarded_columns(shape, options), told_masks(options), tuple(dict(options.types))
     return RememberedColumns(*known, *rules)
@@ -152,7 +156,7 @@ def decide(
             "The publisher's columns have changed once more since, so what this change did is not "
             "known any more."
         )
-    last = max(before.natts, _highest(found))
+    last = max(before.natts, highest(found))
     between = [each for each in shape.columns if before.natts < each.attnum < last]
     if any(e not in found and not e.computed and e.name not in options.left_out for e in between):
         raise CannotFollow("An added column was renamed, or was not published at first.")
@@ -169,28 +173,7 @@ def decide(
             change.stay(known[each.attnum], each)
     for each in new:
         change.join(each)
-    return change.decision(found, _known_up_to(shape, last))
-
-
-def announced_in(relation: Relation, shape: TableShape) -> list[ShapeColumn] | None:
-    """The columns of a message in the shape, by name and type; None if they are not all there."""
-    if relation.relid != shape.relid:
-        return None
-    named = {each.name: each for each in shape.columns}
-    columns = [named[each.name] for each in relation.columns if each.name in named]
-    sent = [(each.typid, each.typmod) for each in relation.columns]
-    is_sent = [(each.typid, each.typmod) for each in columns] == sent
-    return columns if is_sent and columns == sorted(columns, key=lambda c: c.attnum) else None
-
-
-def _highest(columns: Sequence[ShapeColumn]) -> int:
-    return max((each.attnum for each in columns), default=0)
-
-
-def _known_up_to(shape: TableShape, last: int) -> int:
-    """The highest number that no new column has later; dropped ones below the next column count."""
-    later = [each.attnum for each in shape.columns if each.attnum > last]
-    return min(later) - 1 if later else max(last, *shape.dropped, 0)
+    return change.decision(found, known_up_to(shape, last))
 
 
 def _remember(each: ShapeColumn, field_id: int) -> RememberedColumn:
@@ -226,6 +209,7 @@ class _Change:
         self._fills: dict[str, pa.Scalar[Any]] = {}
         self._sentences: list[str] = []
         self._doubts: list[str] = []
+        self._ended: list[int] = []
         self._kinds: Counter[ColumnChangeKind] = Counter()
         self._kept = dict(before.kept)
         self._types = {each.field_id: each.type for each in lake}
@@ -256,6 +240,7 @@ class _Change:
                 self._happened(ColumnChangeKind.LEAVE, f'column "{each.name}" dropped')
             else:
                 self._kept[each.attnum] = each.field_id
+                self._ended += [each.field_id] if each in dropped else []
                 why = "dropped" if each in dropped else "not published any more"
                 sentence = f'column "{each.name}" {why}; kept in the lake'
                 self._happened(ColumnChangeKind.LEAVE, sentence)
@@ -315,8 +300,9 @@ class _Change:
             raise _with_a_value(column)
         files = self._before.files.keys() & self._shape.files.keys()
         as_null = self._options.on_unrepresentable == "null"
+        clamp = is_clamped(self._options.lake_column(column.name), type, self._options, ())
         try:
-            return stored_default(column, files, type, as_null=as_null)
+            return stored_default(column, files, type, as_null=as_null, clamp=clamp)
         except NotStored:
             raise _with_a_value(column) from None
 
@@ -352,6 +338,7 @@ class _Change:
             tuple(self._sentences),
             tuple(self._doubts),
             dict(self._kinds),
+            tuple(self._ended),
             self._before,
             self._shape,
             natts,

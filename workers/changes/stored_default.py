@@ -23,12 +23,17 @@ class NotStored(Exception):  # noqa: N818 - a finding; the caller makes the erro
 
 
 def stored_default(
-    column: ShapeColumn, relations: Collection[int], type: pa.DataType, *, as_null: bool
+    column: ShapeColumn,
+    relations: Collection[int],
+    type: pa.DataType,
+    *,
+    as_null: bool,
+    clamp: bool = False,
 ) -> pa.Scalar[Any] | None:
     """The value for a lake column of ``type``; None for NULL. Raises ``NotStored``.
 
     ``relations`` have the rows, and must all have the value. ``as_null``: a value that the lake
-    cannot hold is NULL.
+    cannot hold is NULL. ``clamp``: a date or timestamp is the first or last one.
     """
     if column.stored is None or not set(relations) <= column.stored_in:
         raise NotStored
@@ -37,7 +42,7 @@ def stored_default(
     from workers.columnar.text_values import Unrepresentable, typed
 
     try:
-        value = typed(pa.array([column.stored]), type, null_unrepresentable=as_null)[0]
+        value = typed(pa.array([column.stored]), type, null_unrepresentable=as_null, clamp=clamp)[0]
     except Unrepresentable:
         raise NotStored from None
     return value if value.is_valid else None

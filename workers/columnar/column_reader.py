@@ -106,13 +106,15 @@ class NullKey(ProtocolViolation):
 class MappedColumn:
     """A published column and its lake column; ``ordinal`` counts from 0 in the R message.
 
-    With ``mask`` the lake column has the hashes of the values' text.
+    With ``mask`` the lake column has the hashes of the values' text. With ``clamp`` a date or
+    timestamp outside of the lake type is the type's first or last value.
     """
 
     name: str
     ordinal: int
     type: pa.DataType
     mask: Mask | None = None
+    clamp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,17 +298,24 @@ class ColumnReader:
         length: npt.NDArray[np.int32],
     ) -> Array:
         column = self.columns[where]
-        nullable, root = self._nullable[where], root_of(self._nodes, column.ordinal)
+        root = root_of(self._nodes, column.ordinal)
+        nullable = self._nullable[where]
         try:
             values: Array
             if root >= 0 and self._nodes is not None:
                 rest = (column.type, self._buf, loc, length)
                 values = binary_column(
-                    self._nodes.table, root, *rest, null_unrepresentable=nullable
+                    self._nodes.table,
+                    root,
+                    *rest,
+                    null_unrepresentable=nullable,
+                    clamp=column.clamp,
                 )
             else:
                 strings = text_array(self._buf, loc, length)
-                values = typed(strings, column.type, null_unrepresentable=nullable)
+                values = typed(
+                    strings, column.type, null_unrepresentable=nullable, clamp=column.clamp
+                )
         except Unrepresentable as bad:
             change = self._source(int(refs[bad.index]), int(loc[bad.index]))
             raise UnrepresentableValue(column.name, column.type, change) from None

@@ -1,10 +1,11 @@
 """Turn PostgreSQL's text into typed Arrow arrays, exactly or not at all.
 
 ``typed`` reads the text forms of a walsender or a COPY (DateStyle ISO) into the type of a lake
-column. A value is never rounded, clipped or moved. A value that the type cannot hold (NaN in a
-decimal, infinity or a BC year in a date, a nested array) is *unrepresentable*, and the caller
-chooses between an error and NULL. The module imports only pyarrow, NumPy and the standard library,
-because copy tasks carry it to Spark's executors by value.
+column. A value is never rounded or moved. A value that the type cannot hold (NaN in a decimal,
+infinity or a BC year in a date, a nested array) is *unrepresentable*, and the caller chooses
+between an error and NULL, for dates and timestamps also the type's first or last value. The module
+imports only pyarrow, NumPy and the standard library, because copy tasks carry it to Spark's
+executors by value.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ import pyarrow.compute
 pc: Final[Any] = pyarrow.compute  # the stubs do not know arrays of unknown type
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01 in days since 1970-01-01
+_LAST_DAY: Final = 2_932_896  # 9999-12-31
 _DAY: Final = 86_400_000_000  # microseconds
 _FIRST_INSTANT: Final = _FIRST_DAY * _DAY
-_LAST_INSTANT: Final = 2_932_897 * _DAY - 1  # 9999-12-31 23:59:59.999999
+_LAST_INSTANT: Final = (_LAST_DAY + 1) * _DAY - 1  # 9999-12-31 23:59:59.999999
 
 _ZERO: Final = r"^[-+]?0*\.?0*([eE].*)?$"
 _DIGITS: Final = 38  # 128 bits hold any number of 38 digits
 _SECONDS_ZONE: Final = r"^(?P<local>.*)(?P<sign>[-+])(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)$"
 _NEVER: Final = r"^(-?[Ii]nfinity|[Nn]a[Nn])$| BC$|^\d{5,}-"
+_BEFORE: Final = r"^-[Ii]nfinity$| BC$"
+_AFTER: Final = r"^[Ii]nfinity$|^\d{5,}-.*[^C]$"
 
 _ESCAPED: Final = re.compile(r"(?:[^\\]|\\\\|\\[0-3][0-7]{2})*", re.DOTALL)
 _ESCAPE: Final = re.compile(rb"\\(\\|[0-3][0-7]{2})")
@@ -58,16 +62,19 @@ _MISFITS: Final = (Unrepresentable, pa.ArrowInvalid, UnicodeDecodeError)
 """The errors of a reader for a value that does not fit."""
 
 
-def typed(strings: Any, type: Any, *, null_unrepresentable: bool = False) -> Any:
+def typed(
+    strings: Any, type: Any, *, null_unrepresentable: bool = False, clamp: bool = False
+) -> Any:
     """Read text as values of ``type``.
 
     ``strings`` is a string or large_string array; the result has equal length. Supported types:
     bool, integers, float32/64, decimal128, string, large_string, binary, large_binary, date32,
     timestamp(us) with and without UTC, and lists of these types. Raises ``Unrepresentable`` with
-    the first row that does not fit; ``null_unrepresentable`` makes the value NULL instead. Raises
-    ``TypeError`` for an unsupported type.
+    the first row that does not fit; ``null_unrepresentable`` makes the value NULL instead. With
+    ``clamp`` a date or timestamp before or after all values of the type is the first or last one.
+    Raises ``TypeError`` for an unsupported type.
     """
-    reader = _reader(type)
+    reader = _clamping(type) if clamp else _reader(type)
     try:
         return reader(strings, type)
     except _MISFITS:
@@ -87,6 +94,28 @@ def _reader(type: Any) -> Any:
         if test(type):
             return reader
     raise TypeError(f"no text form is known for {type}")
+
+
+def _clamping(type: Any) -> Any:
+    """``_reader``; for dates and timestamps, and lists of them, one that raises for no moment."""
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
+        return lambda strings, type: _list(strings, type, clamp=True)
+    return _clamped if pa.types.is_date32(type) or pa.types.is_timestamp(type) else _reader(type)
+
+
+def _clamped(strings: Any, type: Any) -> Any:
+    """Dates or timestamps, with the first and last value for what is before and after."""
+    before, after = (
+        pc.fill_null(pc.match_substring_regex(strings, each), False) for each in (_BEFORE, _AFTER)
+    )
+    rest = pc.if_else(pc.or_(before, after), pa.scalar(None, strings.type), strings)
+    values = rest.cast(type) if pa.types.is_date32(type) else _moments(rest, type)
+    width = pa.int32() if pa.types.is_date32(type) else pa.int64()
+    ends = (_FIRST_DAY, _LAST_DAY) if width == pa.int32() else (_FIRST_INSTANT, _LAST_INSTANT)
+    first, last = (pa.scalar(each, width) for each in ends)
+    numbers = pc.if_else(before, first, pc.if_else(after, last, values.view(width)))
+    numbers = pc.max_element_wise(numbers, first, skip_nulls=False)
+    return pc.min_element_wise(numbers, last, skip_nulls=False).view(type)
 
 
 def _fits(reader: Any, strings: Any, type: Any) -> Any:
@@ -211,20 +240,25 @@ def _date(strings: Any, type: Any) -> Any:
 
 
 def _timestamp(strings: Any, type: Any) -> Any:
-    try:
-        values = strings.cast(type)
-    except pa.ArrowInvalid:
-        if type.tz is None:  # of a timestamptz, as sent: the moment in UTC
-            if not pc.all(pc.ends_with(strings, "+00")).as_py():
-                raise
-            return _timestamp(pc.utf8_slice_codeunits(strings, 0, -len("+00")), type)
-        utc, shift = _without_seconds_zone(strings)
-        values = pc.subtract(utc.cast(type).view(pa.int64()), shift).view(type)
+    values = _moments(strings, type)
     bounds = pc.min_max(values.view(pa.int64()))
     first, last = bounds["min"].as_py(), bounds["max"].as_py()
     if first is not None and (first < _FIRST_INSTANT or last > _LAST_INSTANT):
         raise Unrepresentable(-1)
     return values
+
+
+def _moments(strings: Any, type: Any) -> Any:
+    """Timestamps, of any year that Arrow reads."""
+    try:
+        return strings.cast(type)
+    except pa.ArrowInvalid:
+        if type.tz is None:  # of a timestamptz, as sent: the moment in UTC
+            if pc.all(pc.ends_with(strings, "+00")).as_py() is not True:
+                raise
+            return pc.utf8_slice_codeunits(strings, 0, -len("+00")).cast(type)
+        utc, shift = _without_seconds_zone(strings)
+        return pc.subtract(utc.cast(type).view(pa.int64()), shift).view(type)
 
 
 def _without_seconds_zone(strings: Any) -> tuple[Any, Any]:
@@ -280,7 +314,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return b"\\" if match[1] == b"\\" else bytes([int(match[1], 8)])
 
 
-def _list(strings: Any, type: Any) -> Any:
+def _list(strings: Any, type: Any, *, clamp: bool = False) -> Any:
     """A one-dimensional array; rows with a backslash are read one by one, all further together."""
     dense, valid = _dense(strings)
     escaped = pc.match_substring(dense, "\\")
@@ -293,7 +327,7 @@ def _list(strings: Any, type: Any) -> Any:
         lists = pa.concat_arrays([quick, slow]).take(pa.array(order))
     else:
         lists = _split(dense)
-    values = typed(lists.flatten(), type.value_type)
+    values = typed(lists.flatten(), type.value_type, clamp=clamp)
     large = pa.types.is_large_list(type)
     offsets = lists.offsets if large else lists.offsets.cast(pa.int32())
     builder = pa.LargeListArray if large else pa.ListArray

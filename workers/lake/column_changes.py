@@ -48,7 +48,15 @@ class DropColumn:
     field_id: int
 
 
-ColumnChange = AddColumn | RenameColumn | WidenColumn | DropColumn
+@dataclass(frozen=True, slots=True)
+class DescribeColumn:
+    """Another comment of a column; readers with DESCRIBE see the comment. Empty: none."""
+
+    field_id: int
+    text: str
+
+
+ColumnChange = AddColumn | RenameColumn | WidenColumn | DropColumn | DescribeColumn
 
 Remember = Callable[[Sequence[LakeColumn]], str]
 """Returns the text for the table (``LakeTable.publisher_columns``) from the changed columns."""

@@ -20,7 +20,8 @@ class CopyPlan:
     is a 0600 file on this machine. ``columns`` are the copied columns in the COPY's order.
     ``workers`` limits the ranges, and so the connections, at a time; None sets no limit.
     ``stamp`` is the stamp of the commit, or None if a later commit carries the position.
-    ``copy_id`` becomes part of the names of the files.
+    ``copy_id`` becomes part of the names of the files. ``clamped`` names the columns in which a
+    date or timestamp outside of the type is the type's first or last value.
     """
 
     conninfo: str
@@ -37,3 +38,4 @@ class CopyPlan:
     nodes: tuple[Sequence[Sequence[int]], Sequence[int]] | None = None
     stamp: Stamp | None = None
     copy_id: str = ""
+    clamped: frozenset[str] = frozenset()

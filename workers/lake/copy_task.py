@@ -18,7 +18,7 @@ may hold newlines, so a block is cut only behind a newline with an even number o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -97,17 +97,20 @@ def read_copy(
     null_unrepresentable: bool = False,
     relation: str = "",
     nodes: Nodes | None = None,
+    clamped: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a COPY … (FORMAT csv) as batches with columns ``c0…`` of the columns' types.
 
     ``chunks`` may be cut anywhere. With ``nodes`` the data are (FORMAT binary). Raises 22003 with
     the names of table and column for a value that the column cannot hold (with
-    ``null_unrepresentable`` the value becomes NULL), 08P01 for data that are not CSV of as many
+    ``null_unrepresentable`` the value becomes NULL, and a date or timestamp in a column of
+    ``clamped`` becomes the first or last one), 08P01 for data that are not CSV of as many
     columns, and PostgreSQL's errors for data that are not a binary COPY of the columns' types.
     """
     from catalog.errcodes import ReplicationError
 
-    csv_reader = CopyReader([(c.name, c.type) for c in columns], null_unrepresentable, relation)
+    copied = [(c.name, c.type) for c in columns]
+    csv_reader = CopyReader(copied, null_unrepresentable, relation, frozenset(clamped))
     reader = csv_reader if nodes is None else _binary_reader(csv_reader, nodes)
     try:
         yield from reader.batches(chunks)
@@ -124,6 +127,7 @@ class CopyReader:
     columns: Sequence[tuple[str, pa.DataType]]
     null_unrepresentable: bool = False
     relation: str = ""
+    clamped: frozenset[str] = frozenset()
     block: int = BLOCK
 
     def batches(self, chunks: Iterable[Bytes]) -> Iterator[pa.RecordBatch]:
@@ -198,15 +202,20 @@ class CopyReader:
 
     def _typed(self, column: Any, name: str, type: pa.DataType) -> Any:
         try:
-            return typed(_one_chunk(column), type, null_unrepresentable=self.null_unrepresentable)
+            return typed(
+                _one_chunk(column),
+                type,
+                null_unrepresentable=self.null_unrepresentable,
+                clamp=name in self.clamped,
+            )
         except Unrepresentable:
             raise CopyTaskError(
                 "22003",
                 f'column "{name}" of lake table "{self.relation}" cannot hold a value that the'
                 " publisher sent",
                 f"The column's type in the lake is {type}.",
-                "Declare on_unrepresentable: null or text for the table, or correct the value on"
-                " the publisher.",
+                "Declare on_unrepresentable: null or text for the table, or clamp for dates and"
+                " timestamps; or correct the value on the publisher.",
             ) from None
 
 
@@ -215,7 +224,7 @@ def _binary_reader(reader: CopyReader, nodes: Nodes) -> BatchReader:
     from workers.columnar.copy.binary_reader import BinaryCopyReader
 
     null, relation = reader.null_unrepresentable, reader.relation
-    return BinaryCopyReader(reader.columns, nodes, null, relation, CopyTaskError)
+    return BinaryCopyReader(reader.columns, nodes, null, relation, CopyTaskError, reader.clamped)
 
 
 def direct(type: pa.DataType) -> pa.DataType | None:

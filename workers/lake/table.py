@@ -39,7 +39,7 @@ class LakeColumn:
 
     ``field_id`` is Iceberg's id of the column, 0 if it is not known. ``partition_fields`` are the
     names of the partition fields that are made from the column, in any spec of the table; ``sorts``
-    says that the sort order reads the column.
+    says that the sort order reads the column. ``doc`` is the comment.
     """
 
     name: str
@@ -48,6 +48,7 @@ class LakeColumn:
     field_id: int = field(default=0, compare=False)
     partition_fields: tuple[str, ...] = field(default=(), compare=False)
     sorts: bool = field(default=False, compare=False)
+    doc: str = field(default="", compare=False)
 
     @property
     def in_layout(self) -> bool:

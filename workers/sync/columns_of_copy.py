@@ -80,6 +80,7 @@ def prepare_columns(
         before,
         options,
         dropped=gone,
+        key=[each.name for each in remote.columns if each.in_key],
     )
     plan = _with_nulled(plan, remote, lake, options)
     if plan.now:

@@ -35,6 +35,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.changes.column_checks import check_keys
+from workers.changes.column_comments import is_clamped
 from workers.changes.column_rules import checked_columns
 from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.changes.masked_columns import check_lake_types, masks_of
@@ -125,10 +126,10 @@ def copy_table(
         check_repeated_keys(dest, lake.ident, branch, options.keys, source)
     form = CSV if nodes is None else BINARY
     ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
-    columns, masks = _copied_columns(remote, options, lake)
     empty = lake.records == 0 or rel.recopy or bool(source)
     key = () if empty else tuple(map(options.lake_column, remote.key))
-    copy = _Copy(process, conn, sub, rel, options, columns, lake.ident, dest, branch, nodes, masks)
+    columns = _copied_columns(remote, options, lake)
+    copy = _Copy(process, conn, sub, rel, options, lake.ident, dest, branch, nodes, *columns)
     if len(ranges) == 1:
         rows = _copy_here(copy, ranges[0].statement, origin_startpos)
     else:
@@ -227,12 +228,24 @@ def _empty(
 
 def _copied_columns(
     remote: RemoteTable, options: TableOptions, lake: LakeTable
-) -> tuple[tuple[LakeColumn, ...], tuple[Mask | None, ...]]:
-    """The lake's columns in the order of the COPY, and the masks of the columns."""
+) -> tuple[tuple[LakeColumn, ...], tuple[Mask | None, ...], frozenset[str]]:
+    """The lake's columns in the order of the COPY, their masks, and the clamped columns."""
     by_name = {column.name: column for column in lake.columns}
     names = options.lake_columns([column.name for column in remote.columns], lake.ident)
     columns = tuple(by_name[name] for name in names.values())
-    return columns, _masks(options, remote, columns, lake.ident)
+    masks = _masks(options, remote, columns, lake.ident)
+    return columns, masks, _clamped(remote, options, columns)
+
+
+def _clamped(
+    remote: RemoteTable, options: TableOptions, columns: Sequence[LakeColumn]
+) -> frozenset[str]:
+    """The lake's names of the columns with the first or last value for what is outside."""
+    pairs = list(zip(remote.columns, columns, strict=True))
+    key = [lake.name for column, lake in pairs if column.in_key]
+    return frozenset(
+        lake.name for _, lake in pairs if is_clamped(lake.name, lake.type, options, key)
+    )
 
 
 def _masks(
@@ -254,12 +267,13 @@ class _Copy:
     sub: Subscription
     rel: SubscriptionRel
     options: TableOptions
-    columns: tuple[LakeColumn, ...]
     ident: LakeIdent
     dest: Destination
     branch: str
     nodes: Nodes | None
+    columns: tuple[LakeColumn, ...]
     masks: tuple[Mask | None, ...]
+    clamped: frozenset[str]
 
     @property
     def relation(self) -> str:
@@ -327,6 +341,7 @@ def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
         null_unrepresentable=copy.options.on_unrepresentable == "null",
         relation=copy.relation,
         nodes=copy.nodes,
+        clamped=copy.clamped,
     ):
         rows += batch.num_rows
         tell(done=0)
@@ -389,6 +404,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
             nodes=copy.nodes,
             stamp=None if stamped is None else stamp_at(copy.rel, stamped, copy.source),
             copy_id=copy.copy_id,
+            clamped=copy.clamped,
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)

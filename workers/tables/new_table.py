@@ -15,6 +15,7 @@ from workers.changes.column_checks import (
     check_generated,
     check_names,
 )
+from workers.changes.column_comments import described
 from workers.changes.masked_columns import column_type
 from workers.lake.destination import Destination
 from workers.lake.new_layout import check_layout, layout_of
@@ -33,12 +34,15 @@ def lake_columns(
     and the values stay exact.
     """
     names = options.lake_columns([column.name for column in remote.columns], ident)
+    key = [names[column.name] for column in remote.columns if column.in_key]
+    published = frozenset(names.values())
     names |= {column.name: options.lake_column(column.name) for column in remote.nulled}
     columns = sorted((*remote.columns, *remote.nulled), key=lambda column: column.attnum)
-    return tuple(
+    made = [
         LakeColumn(names[column.name], column_type(column.name, column.type, options))
         for column in columns
-    )
+    ]
+    return described(made, published, options, key)
 
 
 def new_columns(

@@ -34,11 +34,11 @@ from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.schema_changes import StoredShape
 from catalog.store_sqlite import CatalogStore
+from workers.changes.announced_columns import announced_in
 from workers.changes.by_table import Run
 from workers.changes.captured_shape import CapturedShape
 from workers.changes.relation_map import RelName
 from workers.changes.remembered_columns import RememberedColumns
-from workers.changes.schema_change import announced_in
 from workers.process import failpoints
 from workers.proto.messages import Relation
 from workers.stream.batch import Batch

@@ -9,9 +9,16 @@ import pytest
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import TableOptions
+from workers.changes.column_comments import CLAMPED
 from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
-from workers.lake.column_changes import AddColumn, DropColumn, RenameColumn, WidenColumn
+from workers.lake.column_changes import (
+    AddColumn,
+    DescribeColumn,
+    DropColumn,
+    RenameColumn,
+    WidenColumn,
+)
 from workers.lake.table import LakeColumn
 
 INT, LONG, TEXT = pa.int32(), pa.int64(), pa.string()
@@ -41,8 +48,10 @@ def plan(
     memory: RememberedColumns | None = MEMORY,
     options: TableOptions | None = None,
     dropped: tuple[int, ...] = (),
+    key: tuple[str, ...] = (),
 ) -> ColumnsOfCopy:
-    return plan_columns(published, relid, lake, memory, options or TableOptions(), dropped=dropped)
+    chosen = options or TableOptions()
+    return plan_columns(published, relid, lake, memory, chosen, dropped=dropped, key=key)
 
 
 def test_columns_as_before_change_nothing() -> None:
@@ -177,3 +186,17 @@ def test_a_column_of_an_adopted_table_stays() -> None:
     computed = TableOptions(excluded=("v",), defaults=(("v", "1"),))
     found = plan(column(1, "id"), column(3, "w"), memory=None, options=computed)
     assert found.at_publication(LAKE) == ()
+
+
+def test_a_copy_makes_and_ends_comments_of_first_and_last_values() -> None:
+    clamp = TableOptions(on_unrepresentable="clamp")
+    lake = (*LAKE[:2], LakeColumn("w", pa.date32(), field_id=3))
+    plain = PublishedColumn(3, "w", 1082, -1, pa.date32())
+    found = plan(column(1, "id"), column(2, "v"), plain, lake=lake, options=clamp)
+    assert found.at_publication(lake) == (DescribeColumn(3, CLAMPED),)
+    told = (*LAKE[:2], replace(lake[2], doc=CLAMPED))
+    assert found.at_publication(told) == ()
+    exact = plan(column(1, "id"), column(2, "v"), plain, lake=lake)
+    assert exact.at_publication(told) == (DescribeColumn(3, ""),)
+    keyed = plan(column(1, "id"), column(2, "v"), plain, lake=lake, options=clamp, key=("w",))
+    assert keyed.at_publication(told) == (DescribeColumn(3, ""),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -56,5 +56,7 @@ def test_all_relations_with_rows_have_one_value(found: ShapeColumn) -> None:
 def test_a_value_that_the_lake_cannot_hold() -> None:
     infinite = column("infinity", 7)
     assert stored_default(infinite, [7], pa.date32(), as_null=True) is None
+    clamped = stored_default(infinite, [7], pa.date32(), as_null=False, clamp=True)
+    assert clamped == pa.scalar(date(9999, 12, 31))
     with pytest.raises(NotStored):
         stored_default(infinite, [7], pa.date32(), as_null=False)

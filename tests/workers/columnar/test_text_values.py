@@ -226,6 +226,52 @@ def test_many_unrepresentable_values_become_null_quickly() -> None:
     assert days.null_count == 100_000
 
 
+FIRST, LAST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)
+BEFORE = ["-infinity", "0044-03-15{} BC", "12000-03-15{} BC"]
+AFTER = ["infinity", "10000-01-01{}", "294276-12-31{}"]
+MOMENTS = [
+    (pa.date32(), ""),
+    (NAIVE, " 00:00:00"),
+    (ZONED, " 00:00:00+00"),
+    (NAIVE, " 00:00:00+00"),
+]
+
+
+@pytest.mark.parametrize(("type_", "time"), MOMENTS, ids=str)
+def test_a_moment_outside_of_the_type_is_the_first_or_the_last_one(
+    type_: pa.DataType, time: str
+) -> None:
+    first: dt.date = FIRST
+    last: dt.date = LAST
+    if type_ == ZONED:
+        first, last = (each.replace(tzinfo=dt.UTC) for each in (FIRST, LAST))
+    if type_ == pa.date32():
+        first, last = FIRST.date(), LAST.date()
+    texts = [each.format(time) for each in (*BEFORE, "2024-02-29{}", *AFTER)]
+    found = read([*texts, None], type_, clamp=True)
+    assert found == [first] * 3 + read([texts[3]], type_) + [last] * 3 + [None]
+    listed = pa.list_(type_)
+    array = "{" + ",".join(f'"{text}"' for text in texts) + ",NULL}"
+    assert read([array, None, "{}"], listed, clamp=True) == [found, None, []]
+
+
+def test_an_instant_in_another_zone_is_the_first_or_the_last_one() -> None:
+    found = read(["0001-01-01 00:00:00+05", "9999-12-31 23:00:00-05"], ZONED, clamp=True)
+    assert [each.replace(tzinfo=None) for each in found] == [FIRST, LAST]
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [(MONEY, "NaN"), (pa.date32(), "2023-02-29"), (pa.list_(NAIVE), "{{infinity}}")],
+    ids=str,
+)
+def test_what_is_no_moment_is_not_clamped(type_: pa.DataType, text: str) -> None:
+    with pytest.raises(Unrepresentable) as caught:
+        typed(pa.array([None, text]), type_, clamp=True)
+    assert caught.value.index == 1
+    assert read([None, text], type_, clamp=True, null_unrepresentable=True) == [None, None]
+
+
 def test_text_that_is_not_utf8_is_unrepresentable() -> None:
     data = [b"good", b"\xff\xfe", b"fine"]
     offsets = np.cumsum([0, *map(len, data)]).astype(np.int32)

@@ -132,6 +132,13 @@ def test_what_a_column_cannot_hold_is_an_error_or_null(type: pa.DataType, value:
     assert rows(data, columns, null_unrepresentable=True) == [(1, None), (2, None)]
 
 
+def test_a_date_outside_of_the_type_is_the_last_one_where_asked() -> None:
+    columns = [INT, Column("due", pa.date32()), Column("day", pa.date32())]
+    assert rows(b"1,infinity,\n", columns, clamped=["due"]) == [(1, date(9999, 12, 31), None)]
+    with pytest.raises(ReplicationError, match='"day"'):
+        rows(b"1,,infinity\n", columns, clamped=["due"])
+
+
 def test_a_wrong_number_of_columns_is_a_protocol_violation() -> None:
     with pytest.raises(ReplicationError) as error:
         rows(b"1,2,3\n", [INT, TEXT])

@@ -31,10 +31,12 @@ def binary_column(
     length: npt.NDArray[np.int32],
     *,
     null_unrepresentable: bool,
+    clamp: bool = False,
 ) -> Array:
     """The values at ``loc`` as ``type``; ``root`` is the PostgreSQL type's node in ``table``.
 
     A length below zero is NULL. Raises ``Unrepresentable`` for a value that ``type`` cannot hold,
+    (``clamp``: as in ``typed``),
     ``WrongValue`` for bytes that are no value of the PostgreSQL type, ``TooMuchText`` to ask for
     fewer rows at once.
     """
@@ -43,5 +45,5 @@ def binary_column(
     if array is not None:
         return array
     strings = binary_texts(table, root, buf, loc, length)
-    values: Array = typed(strings, type, null_unrepresentable=null_unrepresentable)
+    values: Array = typed(strings, type, null_unrepresentable=null_unrepresentable, clamp=clamp)
     return values

@@ -8,7 +8,7 @@ Spark's executors use this module if it is installed; otherwise executors copy t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -73,6 +73,7 @@ class BinaryCopyReader:
         null_unrepresentable: bool,
         relation: str,
         error: ErrorMaker,
+        clamped: Collection[str] = (),
         block: int = COPY_BLOCK_BYTES,
     ) -> None:
         table, roots = nodes
@@ -80,6 +81,7 @@ class BinaryCopyReader:
         self._roots = list(roots)
         self._columns = list(columns)
         self._nullable = null_unrepresentable
+        self._clamped = frozenset(clamped)
         self._schema = pa.schema([(f"c{at}", type) for at, (_, type) in enumerate(columns)])
         self._relation = relation
         rows = max(1, min(CHUNK_ROWS, CHUNK_VALUES // max(1, len(columns))))
@@ -156,9 +158,9 @@ class BinaryCopyReader:
         name, type = self._columns[at]
         root, nullable = self._roots[at], self._nullable
         try:
-            return binary_column(
-                self._table, root, type, buf, loc, length, null_unrepresentable=nullable
-            )
+            values = (self._table, root, type, buf, loc, length)
+            clamp = name in self._clamped
+            return binary_column(*values, null_unrepresentable=nullable, clamp=clamp)
         except WrongValue as wrong:
             raise self._value_error(wrong.code) from None
         except Unrepresentable:
@@ -167,8 +169,8 @@ class BinaryCopyReader:
                 f'column "{name}" of lake table "{self._relation}" cannot hold a value that'
                 " the publisher sent",
                 f"The column's type in the lake is {type}.",
-                "Declare on_unrepresentable: null or text for the table, or correct the value on"
-                " the publisher.",
+                "Declare on_unrepresentable: null or text for the table, or clamp for dates and"
+                " timestamps; or correct the value on the publisher.",
             ) from None
 
     def _value_error(self, code: int) -> Exception:

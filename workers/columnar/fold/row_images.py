@@ -102,6 +102,8 @@ def _scratch(width: int) -> tuple[Any, Any, Any]:
 
 def _form(changes: Changes, layout: Layout, column: MappedColumn) -> int:
     """The rule by which a column's bytes are known to be the single form of a value."""
+    if column.clamp:
+        return _UNKNOWN  # several values have one number
     type: Any = column.type
     root = root_of(changes.nodes, column.ordinal)
     if root >= 0 and changes.nodes is not None:

@@ -74,6 +74,7 @@ def _task(plan: CopyPlan, tasks: int) -> copy_task.CopyTask:
             [(column.name, column.type) for column in plan.columns],
             plan.on_unrepresentable == "null",
             plan.relation,
+            plan.clamped,
         ),
         plan.nodes,
         DIGEST,

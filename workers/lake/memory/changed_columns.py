@@ -11,6 +11,7 @@ from dataclasses import replace
 from workers.lake.column_changes import (
     AddColumn,
     ColumnChange,
+    DescribeColumn,
     DropColumn,
     Remember,
     RenameColumn,
@@ -36,6 +37,8 @@ def change_columns(
                 after[field_id] = replace(after[field_id], name=name)
             case WidenColumn(field_id, type) if field_id in after:
                 after[field_id] = replace(after[field_id], type=type)
+            case DescribeColumn(field_id, text) if field_id in after:
+                after[field_id] = replace(after[field_id], doc=text)
             case DropColumn(field_id):
                 after.pop(field_id, None)
             case _:

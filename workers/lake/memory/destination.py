@@ -292,7 +292,7 @@ class MemoryDestination(Destination):
             progress(done, len(plan.statements))
             null = plan.on_unrepresentable == "null"
             chunks = self.copy_source(statement)
-            batches = read_copy(chunks, plan.columns, null, plan.relation, plan.nodes)
+            batches = read_copy(chunks, plan.columns, null, plan.relation, plan.nodes, plan.clamped)
             names = [column.name for column in plan.columns]
             read = (
                 dict(zip(names, row.values(), strict=True))

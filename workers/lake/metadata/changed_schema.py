@@ -14,6 +14,7 @@ from catalog.errcodes import DuplicateColumn
 from workers.lake.column_changes import (
     AddColumn,
     ColumnChange,
+    DescribeColumn,
     DropColumn,
     RenameColumn,
     WidenColumn,
@@ -38,6 +39,9 @@ def changed_schema(
                 fields[field_id]["name"] = name
             case WidenColumn(field_id, type) if field_id in fields:
                 fields[field_id]["type"] = iceberg_type(type, numbers)
+            case DescribeColumn(field_id, text) if field_id in fields:
+                fields[field_id].pop("doc", None)
+                fields[field_id] |= {"doc": text} if text else {}
             case DropColumn(field_id):
                 fields.pop(field_id, None)
             case _:

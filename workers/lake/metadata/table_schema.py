@@ -68,7 +68,8 @@ def columns_of_schema(schema: Mapping[str, Any]) -> tuple[LakeColumn, ...] | Non
         type = _arrow_type(field["type"])
         if type is None:
             return None
-        columns.append(LakeColumn(field["name"], type, not field["required"], field["id"]))
+        nullable, doc = not field["required"], field.get("doc", "")
+        columns.append(LakeColumn(field["name"], type, nullable, field["id"], doc=doc))
     return tuple(columns)
 
 
@@ -113,6 +114,7 @@ def schema_json(columns: Sequence[LakeColumn]) -> str:
             "name": column.name,
             "required": not column.nullable,
             "type": iceberg_type(column.type, numbers),
+            **({"doc": column.doc} if column.doc else {}),
         }
         for number, column in numbered
     ]

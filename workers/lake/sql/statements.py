@@ -140,7 +140,9 @@ def create_table(
     definitions: list[str] = []
     for column in columns:
         parts = [name_of(identifier(column.name)), spark_ddl(column.type)]
-        definitions.append(" ".join(parts + ([] if column.nullable else ["NOT NULL"])))
+        parts += [] if column.nullable else ["NOT NULL"]
+        parts += ["COMMENT", name_of(text(column.doc))] if column.doc else []
+        definitions.append(" ".join(parts))
     pairs = ", ".join(f"{name_of(text(k))} = {name_of(text(v))}" for k, v in properties.items())
     where: list[str | exp.Expr] = ["LOCATION", text(location)] if location else []
     if partition_by:

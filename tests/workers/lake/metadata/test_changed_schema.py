@@ -13,12 +13,13 @@ from catalog.errcodes import DuplicateColumn
 from workers.lake.column_changes import (
     AddColumn,
     ColumnChange,
+    DescribeColumn,
     DropColumn,
     RenameColumn,
     WidenColumn,
 )
 from workers.lake.metadata.changed_schema import changed_schema
-from workers.lake.metadata.table_schema import schema_json
+from workers.lake.metadata.table_schema import columns_of_schema, schema_json
 from workers.lake.table import LakeColumn
 
 LISTS = pa.list_(pa.field("element", pa.int32()))
@@ -41,6 +42,14 @@ BEFORE = fields()
 def test_columns_that_swap_their_names() -> None:
     swapped = fields(RenameColumn(1, "b"), RenameColumn(2, "a"))
     assert [each[:2] for each in swapped] == [(1, "b"), (2, "a"), (3, "l")]
+
+
+def test_a_comment_comes_and_goes() -> None:
+    made = changed_schema(metadata(), [DescribeColumn(2, "text"), DescribeColumn(77, "nowhere")])
+    assert [each.get("doc") for each in made["fields"]] == [None, "text", None]
+    assert [each.doc for each in columns_of_schema(made) or ()] == ["", "text", ""]
+    again = changed_schema({**metadata(), "schemas": [made]}, [DescribeColumn(2, "")])
+    assert again == changed_schema(metadata(), [])
 
 
 def test_new_columns_get_new_numbers_also_for_their_parts() -> None:
