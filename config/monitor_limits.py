@@ -130,6 +130,9 @@ PARALLEL_MEMORY_BYTES: Final = 96 * _MB
 """The memory of such a slice, changes included (``SLICE_CHANGE_BYTES``)."""
 PARALLEL_STAND_IN_BYTES: Final = _MB
 """The most records in place of such a slice at the commit: more are read once more."""
+PREPARED_GROUP_BYTES: Final = 4 * _MB
+"""Prepared transactions that share a file. The file stays as long as one of them is prepared. A
+larger transaction has a file of its own."""
 PARALLEL_FILE_SECONDS: Final = 12 * 3600.0
 """Files written so long before the commit are not used: orphan removal takes files without a
 snapshot once they are a day old."""

@@ -427,7 +427,7 @@ class Run:
     def _left(self) -> list[str]:
         """Notes of files from before a commit, and prepared transactions; all have ended."""
         folder = self.family.pgsub.data_dir
-        found = [*folder.glob("parallel/*"), *folder.glob("prepared/*/pg_gid_*")]
+        found = [*folder.glob("parallel/*"), *folder.glob("prepared/*/group_*")]
         return sorted(path.name for path in found)
 
     def _await_publisher(self) -> None:

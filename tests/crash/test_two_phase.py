@@ -1,10 +1,10 @@
 """Deaths around PREPARE, COMMIT PREPARED, ROLLBACK PREPARED, and before two-phase is enabled.
 
-A round prepares two transactions, commits one and rolls the other back, beside ordinary
-transactions. Somebody dies at one place of the round. Afterwards the rows equal the publisher's and
-nothing is prepared; no reader has seen a prepared row before. Logical messages are rows like any:
-of the transactions, and outside of them. The rounds of enabling make a
-subscription each, because two-phase commit is enabled once.
+A round prepares three transactions while the worker is busy, so that they share a file. Two are
+committed and one is rolled back, beside ordinary transactions. Somebody dies at one place of the
+round. Afterwards the rows equal the publisher's and nothing is prepared; no reader has seen a
+prepared row before. Logical messages are rows like any: of the transactions, and outside of them.
+The rounds of enabling make a subscription each, because two-phase commit is enabled once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TwoPhaseRounds(Rounds):
         self._die(way, place)
         wait_until(lambda: self._state() == "e", PATIENCE, self.family.log_tail)
         self._prepare()
-        self._await_prepared(2)
+        self._await_prepared(3)
         self._end()
         self._compare((*way, place))
 
@@ -97,11 +97,11 @@ class TwoPhaseRounds(Rounds):
             self.family.failpoints.arm(place, action=self._action(way))
             self._prepare()
             self._die(way, place)
-            self._await_prepared(2)
+            self._await_prepared(3)
             self._end()
         else:
             self._prepare()
-            self._await_prepared(2)
+            self._await_prepared(3)
             self.family.failpoints.arm(place, action=self._action(way))
             self._end()
             self._die(way, place)
@@ -122,6 +122,7 @@ class TwoPhaseRounds(Rounds):
 
     def _prepare(self) -> None:
         first, log, keyed = self.number * 10, f"{self.name}.log", f"{self.name}.keyed"
+        self.database.run(f"INSERT INTO {log} VALUES ({first + 4}, 'keeps the worker busy')")
         self.database.execute(
             f"BEGIN; INSERT INTO {log} VALUES ({first}, 'prepared');"
             f"INSERT INTO {keyed} SELECT n, 'p' FROM generate_series({first}, {first + 4}) n;"
@@ -136,6 +137,10 @@ class TwoPhaseRounds(Rounds):
             f"{self._says('alone', transactional=False)};"
             f"PREPARE TRANSACTION '{self.name} b'"
         )
+        self.database.execute(
+            f"BEGIN; INSERT INTO {log} VALUES ({first + 5}, 'prepared');"
+            f"PREPARE TRANSACTION '{self.name} c'"
+        )
 
     def _says(self, prefix: str, *, transactional: bool) -> str:
         """The statement to emit a message that is not rolled back."""
@@ -145,7 +150,7 @@ class TwoPhaseRounds(Rounds):
     def _prepared_rows(self) -> list[Any]:
         """Those of the round that are in the lake; ordinary rows beside them may be there."""
         ours, first = self._ours(), self.number * 10
-        seen = [row for row in ours["log"] if row == (first, "prepared")]
+        seen = [row for row in ours["log"] if row[0] >= first and row[1] == "prepared"]
         said = ("prepared", str(self.number).encode(), True)
         seen += [row for row in ours["said"] if row == said]
         return seen + [row for row in ours["keyed"] if first <= row[0] <= first + 5]
@@ -156,6 +161,7 @@ class TwoPhaseRounds(Rounds):
             f"INSERT INTO {log} VALUES ({first + 2}, 'before')",
             f"COMMIT PREPARED '{self.name} a'",
             f"ROLLBACK PREPARED '{self.name} b'",
+            f"COMMIT PREPARED '{self.name} c'",
             self._says("after", transactional=True),
             f"INSERT INTO {log} VALUES ({first + 3}, 'after')",
         )

@@ -20,8 +20,10 @@ from tests.subscriber.bad_alter import ALTER_ERRORS, IN_A_BLOCK, OF_NO_SLOT
 from tests.subscriber.bad_create import CREATE, CREATE_ERRORS
 from tests.subscriber.twins import Around, Slot, WorkerTwin
 from tests.subscriber.ways import Ask, both, drop, sql
+from tests.workers.prepared import keep
 from workers.publisher.interfaces import Row
-from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import PreparedXacts
 
 Arrange = Callable[[Around], object]
 
@@ -97,7 +99,7 @@ def has_prepared(world: Around) -> None:
     sub = world.store.subscription_by_name("with_slot")
     assert sub is not None
     xact = PreparedXact("gid", 7, LSN(1), LSN(2), 0)
-    PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid).prepare(xact, [])
+    keep(PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid), xact)
 
 
 def _unfinished(world: Around, name: str) -> None:

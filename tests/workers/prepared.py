@@ -24,6 +24,8 @@ from workers.proto.messages import (
     RollbackPrepared,
 )
 from workers.stream.batch import Batch
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import PreparedXacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +72,10 @@ def received(*units: Unit) -> Batch:
         commits.append([len(data), unit.final_lsn, unit.end_lsn, 0, changes])
     buf = np.frombuffer(bytes(data), dtype=np.uint8)
     return Batch(buf, 0, len(buf), np.array(commits, dtype=np.int64))
+
+
+def keep(xacts: PreparedXacts, *several: PreparedXact, records: tuple[bytes, ...] = ()) -> None:
+    """Prepare, durably."""
+    for xact in several:
+        xacts.prepare(xact, sum(map(len, records)), records)
+    xacts.make_durable()

@@ -9,11 +9,13 @@ copy, or takes the rows from this stream, never both. PostgreSQL has to gate at 
 
 A batch with two-phase units becomes *steps*, in two passes:
 
-1. Every unit is read. The files of the batch are written, renamed and removed, and then all of them
-   are made durable. Only then may a position of the batch be stored or confirmed.
+1. Every unit is read. The prepared transactions of the batch are written to one file, their ends
+   to another, and then both are made durable: the batch costs as many waits for the disk as one
+   transaction would. Only then may a position of the batch be stored or confirmed.
 2. The steps are applied. A step is a batch of ordinary transactions, where a COMMIT PREPARED has
    become the transaction that was prepared. Behind the last step, once the lake holds everything
-   durably, the files of committed transactions are removed.
+   durably, the committed transactions are removed. A step's bytes are in memory only while the step
+   is applied.
 
 A PREPARE directly before its COMMIT PREPARED needs no file: no position lies between the two.
 
@@ -25,9 +27,9 @@ have another form (binary, text) than the stream.
 Trace of one batch, with 755 prepared in an earlier one; 757 is prepared and committed here::
 
     units   1-3   b756 … P756   4   K755   b757 … P757   K757   5   r756
-    files   + pg_gid_16384_756;  pg_gid_16384_755 is renamed;  - pg_gid_16384_756;  all durable
+    files   group: + 756;  ended: 755 at the end of K755, 756 gone;  all durable
     steps   [1-3 4 755 757 5]
-    then    finished = end of K755;  - pg_gid_16384_755
+    then    ended: finished = end of K755, 755 gone;  both groups are removed
 
 Two-phase commit is pending (``p``) until every table is ready. Then the worker ends, and the next
 worker starts the stream with ``two_phase`` and stores ``e``: from then on the slot remembers.
@@ -40,6 +42,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
+from typing import cast
 
 import numpy as np
 
@@ -49,6 +52,7 @@ from catalog.pg_subscription import Subscription, TwoPhaseState
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.limits import SEGMENT_SCRATCH_BYTES
+from config.monitor_limits import PREPARED_GROUP_BYTES
 from workers.apply import progress
 from workers.apply.apply_batch import Applier
 from workers.changes.received_units import (
@@ -58,7 +62,7 @@ from workers.changes.received_units import (
     commit_record,
     has_two_phase,
     joined,
-    record,
+    record_of,
     transaction,
     units,
     walk,
@@ -72,12 +76,8 @@ from workers.proto.decode import message
 from workers.proto.messages import CommitPrepared, Relation, RollbackPrepared
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, UnknownForm
 from workers.stream.batch import Batch
-from workers.stream.prepared_xacts import (
-    FIRST_WITH_TWO_PHASE,
-    PreparedXact,
-    PreparedXacts,
-    gid_of,
-)
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import FIRST_WITH_TWO_PHASE, PreparedXacts, gid_of
 
 log = logging.getLogger(__name__)
 
@@ -103,15 +103,39 @@ def enable_two_phase(store: CatalogStore, sub: Subscription) -> Subscription:
     return replace(sub, subtwophasestate=TwoPhaseState.ENABLED)
 
 
-@dataclass(slots=True)
-class _Step:
-    """A batch to apply. ``alone``: the prepared transaction that the batch is, if it is alone.
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """A prepared transaction at its COMMIT PREPARED, in its file until the step is applied.
 
-    ``skip`` says that no change of it is applied. ``announced`` are Relation messages of a prepared
-    transaction behind the batch.
+    ``begin`` and ``end`` become its first and last record, ``row`` its row of ``Batch.commits``.
     """
 
-    batch: Batch | None
+    xacts: PreparedXacts
+    xact: PreparedXact
+    begin: bytes
+    end: bytes
+    row: list[int]
+
+    def read(self) -> Batch:
+        """The transaction as a batch."""
+        if (size := self.xacts.size_of(self.xact)) <= PREPARED_GROUP_BYTES:
+            changes = self.xacts.changes_of(self.xact, len(self.begin), len(self.end))
+            return transaction([self.begin, changes, self.end], self.row)
+        mapping, start = self.xacts.rewritten(self.xact, self.begin, self.end)
+        whole = np.frombuffer(mapping, np.uint8)
+        commits = np.array([[start + size, *self.row]], np.int64)
+        return Batch(whole, start, start + size, commits, mapping)
+
+
+@dataclass(slots=True)
+class _Step:
+    """Transactions to apply. ``alone``: the prepared transaction that the step is, if it is alone.
+
+    ``skip`` says that no change of it is applied. ``announced`` are Relation messages of a prepared
+    transaction behind the step.
+    """
+
+    parts: Sequence[Batch | _Committed]
     alone: PreparedXact | None = None
     skip: bool = False
     announced: Sequence[Relation] = ()
@@ -163,10 +187,11 @@ class TwoPhase:
 
     def _take(self, step: _Step) -> None:
         applier = self._applier
-        if step.batch is not None and step.alone is None:
-            applier.apply_batch(step.batch)
-        elif step.batch is not None and step.alone is not None:
-            self._take_alone(step.batch, step.alone, step.skip)
+        parts = [each if isinstance(each, Batch) else each.read() for each in step.parts]
+        if parts and step.alone is None:
+            applier.apply_batch(joined(parts))
+        elif step.alone is not None:
+            self._take_alone(joined(parts), step.alone, step.skip)
         for relation in step.announced:
             applier.relmap.update(relation)
 
@@ -203,8 +228,11 @@ class _Plan:
         self._batch = batch
         self._max_bytes = max_bytes
         self._relmap: LogicalRepRelMap = applier.relmap.copy()
-        self._parts: list[Batch] = []
+        self._parts: list[Batch | _Committed] = []
+        self._held = 0
         self._skipped: list[LSN] = []
+        self._encoded: dict[Relation, bytes] = {}
+        self._decoded: dict[bytes, Relation] = {}
         self._behind: dict[str, None] = {}  # the failpoints behind the durable files, in order
 
     def read(self) -> None:
@@ -216,7 +244,7 @@ class _Plan:
                 continue
             if isinstance(unit, Batch):
                 walk(unit, self._relmap, self._applier.work_mem)
-                self._add(unit)
+                self._add(unit, unit.end - unit.start)
             elif isinstance(unit, Prepared):
                 at_once = self._at_once(unit, following)
                 if at_once is None:
@@ -246,7 +274,8 @@ class _Plan:
     def _commit_at_once(self, unit: Prepared, commit: CommitPrepared) -> None:
         walk_prepared(self._batch, unit, self._relmap, self._applier.work_mem)
         begin, end, row = _ends(commit, unit.changes)
-        self._add(transaction([begin, unit.buf[unit.start : unit.end], end], row))
+        whole = transaction([begin, unit.buf[unit.start : unit.end], end], row)
+        self._add(whole, whole.end - whole.start)
 
     def _prepare(self, unit: Prepared) -> None:
         """``apply_handle_prepare``: keep the changes, with the relations in force."""
@@ -263,20 +292,26 @@ class _Plan:
             begin.end_lsn,
             begin.prepare_time,
             unit.changes,
-            tuple(map(encode.message, relations)),
+            tuple(map(self._encode, relations)),
             binary,
             skipped,
         )
         first = begin_record(begin.prepare_lsn, begin.prepare_time, begin.xid)
         last = commit_record(begin.prepare_lsn, begin.end_lsn, begin.prepare_time)
-        before = [record(relation) for relation in used.before.values()]
+        before = [record_of(self._encode(relation)) for relation in used.before.values()]
+        size = sum(map(len, [first, *before, last])) + unit.end - unit.start
         changes = _windows(self._batch, unit.start, unit.end)
-        self._xacts.prepare(xact, chain([first, *before], changes, [last]))
+        self._xacts.prepare(xact, size, chain([first, *before], changes, [last]))
         if skipped:
             self._skipped.append(begin.prepare_lsn)
         self._behind["apply.prepared"] = None
         if used.announced:
             self._cut(announced=used.announced)
+
+    def _encode(self, relation: Relation) -> bytes:
+        if relation not in self._encoded:
+            self._encoded[relation] = encode.message(relation)
+        return self._encoded[relation]
 
     def _check_forms(self, relations: Iterable[Relation]) -> None:
         """``RestartAsText`` while the publisher still has the transaction, and can send text."""
@@ -297,15 +332,13 @@ class _Plan:
         begin, end, row = _ends(commit, 0 if xact is None else xact.changes)
         if xact is None or xact.gid != commit.gid or xact.end_lsn > commit.end_lsn:
             if sub.subskiplsn == commit.commit_lsn:
-                self._add(transaction([begin, end], row))
+                self._add(transaction([begin, end], row), len(begin) + len(end))
             elif commit.end_lsn > max(self._xacts.finished, self._origin()):
                 self.error = self._missing(commit)
             return
         failpoints.reach("apply.before_commit_prepared")
-        mapping, start = self._xacts.commit(xact, commit.end_lsn, begin, end)
-        whole = np.frombuffer(mapping, np.uint8)
-        commits = np.array([[len(whole), *row]], np.int64)
-        batch = Batch(whole, start, len(whole), commits, mapping)
+        self._xacts.commit(xact, commit.end_lsn)
+        part = _Committed(self._xacts, xact, begin, end, row)
         self.committed.append(xact)
         self.committed_to = commit.end_lsn
         self._behind["apply.commit_prepared_noted"] = None
@@ -313,19 +346,23 @@ class _Plan:
         same_form = xact.binary == (self._applier.binary is not None)
         if skip or not same_form or not self._knows(xact):
             self._cut()
-            self.steps.append(_Step(batch, xact, skip))
+            self.steps.append(_Step([part], xact, skip))
         else:
-            self._add(batch)
+            self._add(part, self._xacts.size_of(xact))
 
     def _knows(self, xact: PreparedXact) -> bool:
         """Are the relations of the PREPARE still in force? Takes up relations not known yet."""
-        decoded = [message(raw) for raw in xact.relations]
-        relations = [each for each in decoded if isinstance(each, Relation)]
+        relations = list(map(self._decode, xact.relations))
         if any(self._relmap.get(each.relid) not in (None, each) for each in relations):
             return False
         for relation in relations:
             self._relmap.update(relation)
         return True
+
+    def _decode(self, raw: bytes) -> Relation:
+        if raw not in self._decoded:
+            self._decoded[raw] = cast("Relation", message(raw))
+        return self._decoded[raw]
 
     def _origin(self) -> LSN:
         return progress.stored_origin(self._applier.store, self._applier.sub)
@@ -353,19 +390,18 @@ class _Plan:
         self._xacts.rollback(xact)
         self._behind["apply.rolled_back_prepared"] = None
 
-    def _add(self, part: Batch) -> None:
+    def _add(self, part: Batch | _Committed, size: int) -> None:
         """Put transactions behind those before, in the same step if the step may hold them."""
-        held = sum(each.end - each.start for each in self._parts)
-        if self._parts and held + part.end - part.start > self._max_bytes:
+        if self._parts and self._held + size > self._max_bytes:
             self._cut()
         self._parts.append(part)
+        self._held += size
 
     def _cut(self, announced: Sequence[Relation] = ()) -> None:
         """End the step, and announce relations behind the step."""
-        batch = joined(self._parts) if self._parts else None
-        self._parts = []
-        if batch is not None or announced:
-            self.steps.append(_Step(batch, announced=announced))
+        if self._parts or announced:
+            self.steps.append(_Step(self._parts, announced=announced))
+        self._parts, self._held = [], 0
 
 
 def forget_skip(applier: Applier, lsn: LSN) -> None:

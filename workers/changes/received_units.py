@@ -146,7 +146,8 @@ def _walk(
     most_bytes: int,
     inside: OpenTransaction | None,
 ) -> Used:
-    before, used = relmap.copy(), Used()
+    used = Used()
+    replaced: dict[int, Relation | None] = {}
     give_back = batch.give_pages_back if batch.mapping is not None else None
     for framed in frame_slices(batch.buf, start, end, most_bytes, give_back, inside):
         used.relids |= set(np.unique(framed.relid).tolist())
@@ -154,20 +155,25 @@ def _walk(
             at = control.offset
             decoded = message(batch.buf[at : at + control.length].tobytes())
             if isinstance(decoded, Relation):
+                replaced.setdefault(decoded.relid, relmap.get(decoded.relid))
                 if relmap.update(decoded):
                     used.announced.append(decoded)
                 used.relids.add(decoded.relid)
             elif isinstance(decoded, Truncate):
                 used.relids |= set(decoded.relids)
         del framed
-    found = {relid: before.get(relid) for relid in used.relids}
+    found = {relid: replaced.get(relid, relmap.get(relid)) for relid in used.relids}
     used.before = {relid: relation for relid, relation in found.items() if relation is not None}
     return used
 
 
 def record(data: Message) -> bytes:
     """The spool record of a message."""
-    payload = encode.message(data)
+    return record_of(encode.message(data))
+
+
+def record_of(payload: bytes) -> bytes:
+    """The spool record of an encoded message."""
     return _HEADER.pack(len(payload)) + payload
 
 
@@ -195,7 +201,7 @@ def joined(parts: list[Batch]) -> Batch:
     return Batch(buf, 0, len(buf), np.concatenate(commits))
 
 
-def transaction(records: list[bytes | Bytes], row: list[int]) -> Batch:
+def transaction(records: list[bytes | memoryview | Bytes], row: list[int]) -> Batch:
     """A batch of one transaction; ``row`` as in ``Batch.commits``, without the offset."""
     buf = np.concatenate([np.frombuffer(each, np.uint8) for each in records])
     return Batch(buf, 0, len(buf), np.array([[len(buf), *row]], np.int64))

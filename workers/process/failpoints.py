@@ -91,8 +91,9 @@ BACKGROUND: Final = ("apply.background_begun", "apply.background_synced")
 TWO_PHASE_ENABLED: Final = ("apply.two_phase_asked", "apply.two_phase_stored")
 """Around ``subtwophasestate`` e: the slot has the property before the catalog says so."""
 
-PREPARE: Final = ("apply.before_prepare", "apply.prepared")
-"""Around the durable file of a prepared transaction."""
+PREPARE: Final = ("apply.before_prepare", "apply.group_named", "apply.prepared")
+"""Around the durable file of prepared transactions; the second is before the ends and the names
+are on the disk."""
 
 COMMIT_PREPARED: Final = (
     "apply.before_commit_prepared",
@@ -101,13 +102,13 @@ COMMIT_PREPARED: Final = (
     "apply.finished_stored",
     "apply.prepared_removed",
 )
-"""COMMIT PREPARED: the file is renamed; the lake has the rows; ``finished``; the file is gone.
+"""COMMIT PREPARED: the end is noted; the lake has the rows; ``finished``; the file is gone.
 
 The places of ``APPLY`` lie between the second and the third.
 """
 
 ROLLBACK_PREPARED: Final = ("apply.before_rollback_prepared", "apply.rolled_back_prepared")
-"""Around the removal of the file of a transaction that was rolled back."""
+"""Around the note about a transaction that was rolled back."""
 
 FENCE: Final = ("apply.before_fence", "apply.fenced")
 """Reached by the successor of a worker that died while publishing."""

@@ -37,8 +37,10 @@ from tests.subscriber.twins import (
     nothing_is_left,
     statement,
 )
+from tests.workers.prepared import keep
 from workers.lake.table import LakeIdent
-from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import PreparedXacts
 
 
 def test_create_with_copy(world: Around) -> None:
@@ -383,6 +385,6 @@ def test_two_phase_without_any_table_is_pending(world: Around) -> None:
 def test_drop_removes_what_was_prepared(world: Around) -> None:
     sub = create_subscription(statement(), world.context)
     xacts = PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid)
-    xacts.prepare(PreparedXact("gid", 7, LSN(1), LSN(2), 0), [])
+    keep(xacts, PreparedXact("gid", 7, LSN(1), LSN(2), 0))
     drop_subscription("mysub", world.context)
     assert not xacts.folder.exists()

@@ -31,7 +31,9 @@ from subscriber.commands.main_slot import renew_slot
 from subscriber.commands.refresh import refresh_publication
 from tests.subscriber.commands.left_slots import made_permanent, permanent
 from tests.subscriber.twins import Around, PublisherTwin, Slot, nothing_is_left, statement
-from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
+from tests.workers.prepared import keep
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import PreparedXacts
 
 
 def test_slot_made_before(world: Around) -> None:
@@ -240,7 +242,7 @@ def test_a_slot_that_is_made_anew_has_two_phase_too(
     sub = create_subscription(statement(with_={"failover": failover}), world.context)
     sub = world.store.update_subscription(sub.oid, subtwophasestate=TwoPhaseState.ENABLED)
     xacts = PreparedXacts(world.context.data_dir, sub.subuuid, sub.oid)
-    xacts.prepare(PreparedXact("gid", 7, LSN(1), LSN(2), 0), [])
+    keep(xacts, PreparedXact("gid", 7, LSN(1), LSN(2), 0))
     renew_slot(sub, world.publisher, world.context)
     found = world.store.subscription(sub.oid)
     assert found is not None

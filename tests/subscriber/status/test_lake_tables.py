@@ -31,9 +31,11 @@ from subscriber.status.lake_tables import (
 )
 from subscriber.status.views import VIEWS
 from tests.subscriber.told_process import ToldProcess
+from tests.workers.prepared import keep
 from workers.lake.sql.status_tables import StatusTable
 from workers.process.worker_slots import LogicalRepWorker, WorkerType
-from workers.stream.prepared_xacts import PreparedXact, PreparedXacts
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import PreparedXacts
 
 URL = "sc://nowhere"
 
@@ -72,7 +74,7 @@ def store(tmp_path: Path) -> Iterator[CatalogStore]:
     store.add_schema_change(sub.oid, rel.srrelid, 1, LSN(5), ['column "a" added'])
     store.put_leaked_slot(LeakedSlot("left", "host=db", "gone", None, "in use"))
     xact = PreparedXact("gid", 2**31, LSN(7), LSN(8), 1_000_000, 2**40)
-    PreparedXacts(tmp_path, "u", sub.oid).prepare(xact, [])
+    keep(PreparedXacts(tmp_path, "u", sub.oid), xact)
     yield store
     store.close()
 

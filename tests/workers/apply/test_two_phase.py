@@ -20,11 +20,15 @@ from catalog.pg_subscription_rel import SubRelState
 from tests.workers.prepared import Unit, commit, plain, prepare, received, rollback
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import relation, row
+from workers.apply import two_phase
+from workers.apply.apply_batch import Applier
 from workers.apply.two_phase import TwoPhase, asks_two_phase, enable_two_phase
 from workers.process import failpoints
 from workers.process.worker_exit import WorkerExit
 from workers.proto.messages import Delete, Insert, Truncate, Update
 from workers.publisher.binary_columns import BinaryForms, RestartAsText
+from workers.stream import prepared_xacts
+from workers.stream.batch import Batch
 from workers.stream.prepared_xacts import PreparedXacts
 
 A = relation(1, "a", "id", "v")
@@ -65,8 +69,12 @@ class Publisher:
         return [found[0] for found in self.world.rows(name)]
 
     def files(self) -> list[str]:
-        found = os.listdir(self.xacts.folder) if self.xacts.folder.exists() else []
-        return sorted(name for name in found if name != "finished")
+        """What is prepared, as the next worker would find it; no file is left without one."""
+        folder, sub = self.xacts.folder, self.world.sub
+        found = sorted(name for name, _ in PreparedXacts(self.folder, sub.subuuid, sub.oid).all())
+        names = set(os.listdir(folder)) if folder.exists() else set()
+        assert bool(names - {"ended"}) == bool(found)
+        return found
 
 
 @pytest.fixture
@@ -119,7 +127,7 @@ def test_the_next_worker_finds_what_was_prepared(publisher: Publisher) -> None:
 
 def test_a_prepare_that_comes_again_is_kept_once(publisher: Publisher) -> None:
     publisher.send(prepare(100, 7, A, a(1)))
-    (before,) = (publisher.xacts.folder / name for name in publisher.files())
+    (before,) = publisher.xacts.folder.glob("group_*")
     inode = before.stat().st_ino
     publisher.restart()
     publisher.send(prepare(100, 7, A, a(1)))
@@ -164,7 +172,7 @@ def test_s_021_2_a_disk_that_refuses_stops_before_anything_is_confirmed(
     """The subscriber cannot prepare; it goes on with the transaction once it can."""
     publisher.send(plain(100, A, a(1)))
     name = f"pg_gid_{publisher.world.sub.oid}_7"
-    in_the_way = publisher.xacts.folder / f"{name}.new"
+    in_the_way = publisher.xacts.folder / "group_1.new"
     in_the_way.mkdir(parents=True)
     units = (plain(200, A, a(2)), prepare(300, 7, a(3)))
     with pytest.raises(ReplicationError, match="could not write prepared transaction"):
@@ -248,15 +256,33 @@ def test_changes_of_one_row_apply_in_the_order_of_the_commits(publisher: Publish
     assert publisher.world.rows("a") == [(1, 20)]
 
 
-def test_steps_hold_so_many_bytes_at_most(publisher: Publisher) -> None:
+@pytest.mark.parametrize("max_bytes", [200, MB])
+def test_steps_hold_so_many_bytes_at_most(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch, max_bytes: int
+) -> None:
+    """One transaction after the other, or all at once."""
     many = [prepare(100 + n, n, *([A] if n == 1 else []), a(n)) for n in range(1, 20)]
     publisher.send(*many)
-    publisher.send(*(commit(1_000 + n, n) for n in range(1, 20)), max_bytes=200)
+    steps: list[int] = []
+    apply = Applier.apply_batch
+
+    def counted(applier: Applier, batch: Batch) -> None:
+        steps.append(batch.ntxns)
+        apply(applier, batch)
+
+    monkeypatch.setattr(Applier, "apply_batch", counted)
+    publisher.send(*(commit(1_000 + n, n) for n in range(1, 20)), max_bytes=max_bytes)
     assert publisher.keys() == list(range(1, 20))
+    assert steps == ([1] * 19 if max_bytes == 200 else [19])
 
 
+@pytest.mark.parametrize("group", [MB, 500], ids=["shares a file", "has a file"])
 @pytest.mark.parametrize("work_mem", [200, MB])
-def test_a_large_transaction_is_written_in_slices(publisher: Publisher, work_mem: int) -> None:
+def test_a_large_transaction_is_written_in_slices(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch, work_mem: int, group: int
+) -> None:
+    for module in (two_phase, prepared_xacts):
+        monkeypatch.setattr(module, "PREPARED_GROUP_BYTES", group)
     publisher.applier.work_mem = work_mem
     publisher.send(prepare(100, 7, A, *(a(n) for n in range(50))))
     publisher.send(commit(200, 7), max_bytes=100)
