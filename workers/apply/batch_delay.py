@@ -24,9 +24,14 @@ from workers.process.latch import Latch
 from workers.stream.batch import Batch
 
 
-def delay_after(batch: Batch, batch_delay: float, batch_max_rows: int) -> float:
-    """Seconds to wait after a batch; 0 if the batch was cut, because more has come already."""
-    small = batch.nchanges <= SMALL_TRANSACTION_CHANGES * batch.ntxns
+def delay_after(
+    batch: Batch, batch_delay: float, batch_max_rows: int, prepared_changes: int = 0
+) -> float:
+    """Seconds to wait after a batch; 0 if the batch was cut, because more has come already.
+
+    ``prepared_changes`` came before the batch, which has the COMMIT PREPAREDs of the changes.
+    """
+    small = batch.nchanges + prepared_changes <= SMALL_TRANSACTION_CHANGES * batch.ntxns
     cut = batch.nchanges + SMALL_TRANSACTION_CHANGES > batch_max_rows
     return batch_delay if batch.ntxns >= BATCH_DELAY_TRANSACTIONS and small and not cut else 0.0
 

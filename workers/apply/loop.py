@@ -152,19 +152,23 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         applier.work_mem = settings.apply_work_mem
         applier.default_on_error = settings.default_on_error
         process.link.report(applying_commit_time=batch.first_commit_time)
-        two_phase.apply_batch(batch, settings.batch_max_bytes)
+        prepared_changes = two_phase.apply_batch(batch, settings.batch_max_bytes)
         parallel.end_batch()
         process.link.report(applying_commit_time=0)
         applier.writer.when_stored(partial(_note_durable, process, stream, batch.last_end))
         applier.writer.maintain_changed_tables(applier.rels.values())
         applier.writer.maintain_idle_table(applier.rels.values())
-        _wait_for_more(process, applier, stream, batch)
+        _wait_for_more(process, applier, stream, batch, prepared_changes)
 
 
-def _wait_for_more(process: WorkerProcess, applier: Applier, stream: Stream, batch: Batch) -> None:
+def _wait_for_more(
+    process: WorkerProcess, applier: Applier, stream: Stream, batch: Batch, prepared_changes: int
+) -> None:
     """Let the next batch collect, behind a batch of many transactions."""
     settings = process.settings
-    delay = delay_after(batch, settings.batch_delay, settings.batch_max_rows)
+    delay = delay_after(
+        batch, settings.batch_delay, settings.batch_max_rows, prepared_changes=prepared_changes
+    )
     if delay and not any(rel.awaits_sync for rel in applier.rels.values()):
         wait_for_more(process.link.latch, delay, partial(_is_enough, process, stream))
 

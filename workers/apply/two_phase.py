@@ -170,11 +170,14 @@ class TwoPhase:
                 "so that two_phase can be enabled"
             )
 
-    def apply_batch(self, batch: Batch, max_bytes: int) -> None:
-        """Apply all units of a batch; raise the error of the first unit that fails."""
+    def apply_batch(self, batch: Batch, max_bytes: int) -> int:
+        """Apply all units of a batch; raise the error of the first unit that fails.
+
+        Returns the number of changes of the COMMIT PREPAREDs, which the batch does not count.
+        """
         if not has_two_phase(batch):
             self._applier.apply_batch(batch)
-            return
+            return 0
         plan = _Plan(self._applier, self._xacts, batch, max_bytes)
         plan.read()
         for step in plan.steps:
@@ -184,6 +187,7 @@ class TwoPhase:
             self._applier.writer.when_stored(finish)
         if plan.error is not None:
             raise plan.error
+        return sum(xact.changes for xact in plan.committed)
 
     def _take(self, step: _Step) -> None:
         applier = self._applier

@@ -50,6 +50,8 @@ def test_only_behind_many_small_transactions_is_there_a_wait(
 ) -> None:
     taken = cast("Any", Taken(ntxns, nchanges))
     assert delay_after(taken, setting, 1_000_000) == expected
+    prepared = cast("Any", Taken(ntxns, 0))
+    assert delay_after(prepared, setting, 1_000_000, prepared_changes=nchanges) == expected
 
 
 def test_behind_a_batch_that_was_cut_there_is_no_wait() -> None:

@@ -61,9 +61,9 @@ class Publisher:
         forms = BinaryForms(lambda _: {})
         self.worker = TwoPhase(self.applier, self.xacts, lambda: forms)
 
-    def send(self, *units: Unit, max_bytes: int = MB) -> None:
+    def send(self, *units: Unit, max_bytes: int = MB) -> int:
         assert self.worker is not None
-        self.worker.apply_batch(received(*units), max_bytes)
+        return self.worker.apply_batch(received(*units), max_bytes)
 
     def keys(self, name: str = "a") -> list[int]:
         return [found[0] for found in self.world.rows(name)]
@@ -85,10 +85,10 @@ def publisher(tmp_path: Path) -> Iterator[Publisher]:
 
 
 def test_rows_are_seen_after_the_commit_and_not_before(publisher: Publisher) -> None:
-    publisher.send(plain(100, A, a(1)), prepare(200, 7, a(2), a(3)), plain(300, a(4)))
-    assert publisher.keys() == [1, 4]
+    first = publisher.send(plain(100, A, a(1)), prepare(200, 7, a(2), a(3)), plain(300, a(4)))
+    assert (first, publisher.keys()) == (0, [1, 4])
     assert publisher.files() == [f"pg_gid_{publisher.world.sub.oid}_7"]
-    publisher.send(commit(400, 7))
+    assert publisher.send(commit(400, 7)) == 2
     assert publisher.keys() == [1, 2, 3, 4]
     assert publisher.files() == []
     assert publisher.world.position() == 400
