@@ -42,7 +42,7 @@ def transaction(bench: Bench) -> None:
         watch.stop()
         must_equal(side.count(table), total)
         points = [(at, seen["worker_mb"], seen["spool_mb"]) for at, seen in watch.series]
-        largest = max([watch.peak.pop("worker_mb"), *map(high_water, _apply(side))])
+        largest = max([watch.peak.pop("worker_mb"), *map(high_water, apply_workers(side))])
         figures[side.name] = {
             **run,
             "mb": round(largest, 1),
@@ -68,7 +68,8 @@ def any_size(bench: Bench) -> None:
         }
         for case, statement in statements.items():
             run = bench.backlog(side, table, bench.writing(statement))
-            figures[case][side.name] = {**run, "mb": max(map(high_water, _apply(side)), default=0)}
+            memory = max(map(high_water, apply_workers(side)), default=0)
+            figures[case][side.name] = {**run, "mb": memory}
             must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
         expected = bench.publisher.value(f"SELECT sum(customer) FROM {table}")
         must_equal(side.sum(table, "customer"), expected)
@@ -76,7 +77,7 @@ def any_size(bench: Bench) -> None:
         bench.record(case, each, rows=total)
 
 
-def _apply(side: Side) -> list[int]:
+def apply_workers(side: Side) -> list[int]:
     return [pid for pid, role in side.pids().items() if "apply worker" in role]
 
 

@@ -35,7 +35,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tests.bench import cases, long_cases, stream_cases, walsender
+from tests.bench import cases, long_cases, schema_cases, stream_cases, walsender
 from tests.bench.core import Bench
 from tests.bench.environment import environment
 from tests.bench.figures import memory_of, verdicts
@@ -74,6 +74,7 @@ LONG: Final[Cases] = {
     "commit_10m": stream_cases.commit,
     "spread_10m": stream_cases.spread,
     "update_5m": stream_cases.updates,
+    "add_column_10m": schema_cases.add_column,
     "subtransactions_10k": stream_cases.subtransactions,
     "prepared_1000": stream_cases.prepared,
     "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),
