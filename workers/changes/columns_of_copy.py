@@ -142,6 +142,7 @@ class _Plan:
         self._kept = {attnum: id for attnum, id in kept.items() if id in self._ids}
         self._options = options
         self._key = key
+        self._going = frozenset(() if remembered is None else remembered.going)
         ruled = () if remembered is None else (*remembered.masked, *remembered.typed)
         self._ruled = frozenset(ruled)
         self._now: list[ColumnChange] = []
@@ -261,10 +262,10 @@ class _Plan:
         for attnum, id in {**self._kept, **gone}.items():
             column = self._ids[id]
             in_the_way = column.name in final and id not in taken
-            leaves = attnum in dropped or id in excluded
+            leaves = attnum in dropped or id in excluded or id in self._going
             if in_the_way and column.in_layout and not leaves:
                 self._renamed[column.name] = f"{column.name}_dropped_{abs(attnum)}"
-            elif in_the_way or leaves:
+            elif in_the_way or (leaves and id not in taken):
                 self._leave(column)
         self._check_partitions()
         kept = {

@@ -56,6 +56,8 @@ class RememberedColumns:
     """The publisher's name of a hashed column → the kind of hash, and what tells the key."""
     typed: tuple[str, ...] = ()
     """The publisher's names of columns with a declared type."""
+    going: tuple[int, ...] = ()
+    """The field ids of lake columns that go when the copy in progress is published."""
 
     def as_text(self) -> str:
         """The text; ``from_text`` is the inverse."""
@@ -74,6 +76,8 @@ class RememberedColumns:
             found["masked"] = dict(self.masked)
         if self.typed:
             found["typed"] = list(self.typed)
+        if self.going:
+            found["going"] = list(self.going)
         return json.dumps(found, separators=(",", ":"))
 
     @property
@@ -131,6 +135,7 @@ def from_text(text: str) -> RememberedColumns:
         tuple(RememberedColumn(*each) for each in found.get("guarded", ())),
         found.get("masked", {}),
         tuple(found.get("typed", ())),
+        tuple(found.get("going", ())),
     )
 
 

@@ -107,7 +107,7 @@ def copy_table(
     with locks.held([ident]):
         plan = prepare_columns(sub, rel, remote, shape, dest, drops=drops == "drop")
         options = plan.options(options)
-        what = shape, rel, published, options, plan.kept or {}
+        what = shape, rel, published, options, plan
         remembered = partial(columns_to_remember, *what, dest=dest)
         former = process.store.former_owners()
         lake = prepare_lake_table(sub, rel, remote, options, dest, former, remembered)

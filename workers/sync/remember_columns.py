@@ -10,10 +10,12 @@ once the table is there: a catalog that numbers differently costs a commit, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
+from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.changes.schema_change import first_look
 from workers.lake.destination import Destination
 from workers.lake.table import LakeColumn, LakeTable
@@ -27,14 +29,15 @@ def columns_to_remember(
     rel: SubscriptionRel,
     remote: RemoteTable,
     options: TableOptions,
-    kept: Mapping[int, int],
+    plan: ColumnsOfCopy,
     lake: Sequence[LakeColumn],
     dest: Destination,
 ) -> str | None:
     """The columns of the copy as text, for a lake table of these columns.
 
     None for a shared lake table, or if the lake server cannot change columns: nothing is followed.
-    ``kept`` are lake columns of columns that the publisher has no more.
+    ``plan`` has lake columns of columns that the publisher has no more, and columns that go when
+    the copy is published: the next attempt has them go as well, under whatever name they are.
     """
     if shape is None or options.shared or not dest.changes_columns:
         return None
@@ -43,8 +46,8 @@ def columns_to_remember(
         for column in remote.columns
     )
     relation = Relation(remote.relid, remote.nspname, remote.relname, remote.relreplident, columns)
-    found = first_look(shape, relation, lake, options, rel.epoch or "", kept)
-    return None if found is None else found.as_text()
+    found = first_look(shape, relation, lake, options, rel.epoch or "", plan.kept)
+    return None if found is None else replace(found, going=tuple(sorted(plan.dropped))).as_text()
 
 
 def remember_columns(text: str | None, lake: LakeTable, dest: Destination) -> str | None:

@@ -11,7 +11,7 @@ from catalog.errcodes import FeatureNotSupported
 from catalog.pg_subscription import TableOptions
 from workers.changes.column_comments import CLAMPED
 from workers.changes.columns_of_copy import ColumnsOfCopy, PublishedColumn, plan_columns
-from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
+from workers.changes.remembered_columns import RememberedColumn, RememberedColumns, from_text
 from workers.lake.column_changes import (
     AddColumn,
     DescribeColumn,
@@ -200,3 +200,25 @@ def test_a_copy_makes_and_ends_comments_of_first_and_last_values() -> None:
     assert exact.at_publication(told) == (DescribeColumn(3, ""),)
     keyed = plan(column(1, "id"), column(2, "v"), plain, lake=lake, options=clamp, key=("w",))
     assert keyed.at_publication(told) == (DescribeColumn(3, ""),)
+
+
+def test_a_replaced_column_goes_with_the_next_attempt_too_under_another_name() -> None:
+    """Column w got another type and the name v; the first attempt died before its publication."""
+    first = plan(column(1, "id"), column(2, "w"), column(3, "v", 25))
+    lake = (*LAKE, LakeColumn("v__next", TEXT, field_id=4))
+    assert DropColumn(3) in first.at_publication(lake)
+    names = ((1, "id", 23, 1), (2, "w", 23, 2), (3, "v", 25, 4))
+    known = tuple(RememberedColumn(n, name, typ, -1, typ, id) for n, name, typ, id in names)
+    kept, going = first.kept or {}, tuple(first.dropped)
+    memory = replace(MEMORY, columns=known, kept=kept, going=going)
+    again = (column(1, "id"), column(2, "x"), column(3, "v", 25))
+    assert DropColumn(3) in plan(*again, lake=lake, memory=memory).at_publication(lake)
+    assert from_text(memory.as_text()) == memory
+
+
+def test_a_kept_column_that_is_written_again_does_not_go() -> None:
+    """Dropped under ``keep``, and added again before a copy under ``drop``."""
+    memory = replace(MEMORY, columns=MEMORY.columns[:2], kept={3: 3})
+    found = plan(column(1, "id"), column(2, "v"), column(4, "w"), memory=memory, dropped=(3,))
+    assert (found.written_to or {})["w"] == "w"
+    assert found.at_publication(LAKE) == ()
