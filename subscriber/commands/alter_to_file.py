@@ -38,8 +38,9 @@ from subscriber.commands.refresh import altering, refresh_tables, store_columns
 from subscriber.commands.schema.column_rules import copy_again_under_rules, notify_reruled
 from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.table_mapping import lake_ident
-from subscriber.messages import notice, warning
+from subscriber.messages import Notice, notice, warning
 from workers.lake.sources import source_of
+from workers.publisher.publications import missing_on_publisher, missing_publications
 
 _FOLLOWED: Final = (
     "subconninfo",
@@ -76,8 +77,9 @@ def bring_in_line(
 ) -> Subscription:
     """Change an existing, ready subscription to its file; the new row.
 
-    A NOTICE lists the changes. Two problems are only warnings: an unreachable publisher (the
-    workers go on trying, and the next ``up`` refreshes again), and a worker that has not reloaded
+    A NOTICE lists the changes. Three problems are only warnings: an unreachable publisher (the
+    workers go on trying, and the next ``up`` refreshes again), a missing publication (it may be on
+    the way from DROP to CREATE, and all its tables would leave), and a worker that has not reloaded
     in time.
     """
     stmt = under_present_names(sub, stmt, context)
@@ -159,7 +161,7 @@ def _store_and_refresh(
                 context,
                 copy_data=stmt.options.copy_data,
                 columns=columns,
-                validate=stmt.publication,
+                validate=(),
                 replaces=stmt.refresh is Refresh.AUTO,
             )
             _notify_changes(changed, columns, context)
@@ -175,16 +177,25 @@ def _store_and_refresh(
 def _connect(sub: Subscription, context: CommandContext) -> Any:
     """A connection to the publisher; None with a warning if the tables cannot be compared."""
     try:
-        return context.connect(sub)
+        conn = context.connect(sub)
     except ConnectionFailure as error:
-        context.notify(
-            warning(
-                f'tables of subscription "{sub.subname}" were not refreshed: {error.primary}',
-                detail=error.detail,
-                hint="The subscription goes on with the tables it has; run up again later.",
-            )
-        )
+        context.notify(_not_refreshed(sub, error.primary, error.detail))
         return None
+    missing = missing_publications(conn, sub.subpublications)
+    if not missing:
+        return conn
+    conn.close()
+    context.notify(_not_refreshed(sub, missing_on_publisher(missing)))
+    return None
+
+
+def _not_refreshed(sub: Subscription, why: str, detail: str | None = None) -> Notice:
+    later = "a look finds it later" if sub.refresh is Refresh.AUTO else "run up again later"
+    return warning(
+        f'tables of subscription "{sub.subname}" were not refreshed: {why}',
+        detail=detail,
+        hint=f"The subscription goes on with the tables it has; {later}.",
+    )
 
 
 def _notify_changes(sub: Subscription, columns: Mapping[str, Any], context: CommandContext) -> None:

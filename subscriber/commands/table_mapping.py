@@ -34,6 +34,7 @@ from workers.proto.message_rows import FIRST_WITH_MESSAGES
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.publications import (
     fetch_table_list,
+    missing_on_publisher,
     missing_publications,
     tables_of_other_origins,
 )
@@ -127,10 +128,7 @@ def missing_publications_warning(conn: QueryConn, publications: Sequence[str]) -
     """A single warning with all publications missing on the publisher."""
     missing = missing_publications(conn, publications)
     if missing:
-        does = "does" if len(missing) == 1 else "do"
-        yield warning(
-            f"{_plural('publication', missing)} {quoted(missing)} {does} not exist on the publisher"
-        )
+        yield warning(missing_on_publisher(missing))
 
 
 def other_origins_warning(

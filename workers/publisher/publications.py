@@ -37,6 +37,13 @@ def missing_publications(conn: QueryConn, publications: Sequence[str]) -> list[s
     return [name for name in publications if name not in present]
 
 
+def missing_on_publisher(missing: Sequence[str]) -> str:
+    """What is said of missing publications."""
+    names = ", ".join(f'"{name}"' for name in missing)
+    what = f"publication {names} does" if len(missing) == 1 else f"publications {names} do"
+    return f"{what} not exist on the publisher"
+
+
 def fetch_table_list(conn: QueryConn, publications: Sequence[str]) -> list[TableName]:
     """Q2: (schema, table) of every published table, sorted by name.
 

@@ -124,6 +124,26 @@ def test_publisher_away(world: Around) -> None:
     assert "were not refreshed: connection refused" in world.said()[0]
 
 
+@pytest.mark.parametrize("refresh", ["manual", "auto"])
+def test_no_table_leaves_while_a_publication_is_missing(world: Around, refresh: str) -> None:
+    """Between DROP PUBLICATION and CREATE PUBLICATION."""
+    bring_in_line(row(world), statement(refresh=refresh), world.context)
+    world.publisher.publications = ()
+    world.publisher.tables = {}
+    world.notices.clear()
+    changed = statement(refresh=refresh, with_={"streaming": "on"})
+    bring_in_line(row(world), changed, world.context)
+    assert names(world) == [("a", "i")]
+    assert row(world).substream is Stream.ON
+    assert world.said()[0] == (
+        'WARNING: tables of subscription "mysub" were not refreshed: '
+        'publication "pub" does not exist on the publisher'
+    )
+    world.publisher.publications = ("pub",)
+    bring_in_line(row(world), changed, world.context)
+    assert names(world) == []
+
+
 @pytest.mark.parametrize(
     "keys",
     [
