@@ -72,9 +72,9 @@ lint: setup ## lock, style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=yes)
+chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=yes DDL=drawn)
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1) \
-	  --jobs $(or $(JOBS),1) --faults $(or $(FAULTS),yes)
+	  --jobs $(or $(JOBS),1) --faults $(or $(FAULTS),yes) --ddl $(or $(DDL),drawn)
 
 soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200 FORMAT=2)
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200) --format-version $(or $(FORMAT),2)

@@ -5,6 +5,7 @@ make chaos SEED=17          that one seed
 make chaos SEED=100 N=50    100 to 149
 make chaos N=200 JOBS=2     two at a time, each job on servers of its own
 make chaos FAULTS=no        the workload alone: a comparison with a native subscriber
+make chaos DDL=yes          tables change in every seed (DDL=no: in none), and not in half of them
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.chaos.job import play
-from tests.chaos.run import Outcome
+from tests.chaos.outcome import Outcome
 
 
 def main() -> int:
@@ -30,23 +31,26 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--faults", choices=("yes", "no"), default="yes")
+    parser.add_argument("--ddl", choices=("yes", "no", "drawn"), default="drawn")
     parser.add_argument("--folder", type=Path, default=Path("chaos_failures"))
     options = parser.parse_args()
     seeds = iter(range(options.seed, options.seed + options.count))
     faults = options.faults == "yes"
+    ddl = None if options.ddl == "drawn" else options.ddl == "yes"
     began = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        jobs = [pool.submit(_job, seeds, options.folder, faults) for _ in range(options.jobs)]
+        how = (options.folder, faults, ddl)
+        jobs = [pool.submit(_job, seeds, *how) for _ in range(options.jobs)]
         outcomes = [outcome for job in jobs for outcome in job.result()]
     print(_summary(outcomes, time.monotonic() - began))
     return 0 if len(outcomes) == options.count and all(each.good for each in outcomes) else 1
 
 
-def _job(seeds: Iterator[int], folder: Path, faults: bool) -> list[Outcome]:
+def _job(seeds: Iterator[int], folder: Path, faults: bool, ddl: bool | None) -> list[Outcome]:
     """Seeds for as long as there are any, in a process of its own, whose threads' children the
     workers' parents are."""
     ours, theirs = multiprocessing.Pipe()
-    args = (theirs, folder, faults)
+    args = (theirs, folder, faults, ddl)
     process = multiprocessing.get_context("spawn").Process(target=play, args=args)
     process.start()
     theirs.close()
@@ -68,6 +72,8 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
     lines = [
         f"seeds {len(outcomes)}, faults planned {planned.total()}, took effect {hit.total()},"
         f" transactions {sum(outcome.transactions for outcome in outcomes)},"
+        f" changes of tables {sum(outcome.alterations for outcome in outcomes)}"
+        f" in {sum(outcome.plan.ddl is not None for outcome in outcomes)} seeds,"
         f" rows compared {sum(each.rows for each in compared)},"
         f" seeds wrong {sum(bool(each.wrong) for each in compared)},"
         f" seeds stopped {sum(outcome.error is not None for outcome in outcomes)},"

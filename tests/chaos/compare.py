@@ -63,21 +63,22 @@ def compare(
         columns = column_names(publisher, name)
         published = native_rows(publisher, name, columns)
         rows += len(published)
-        wrong += _difference(name, "publisher", published, ours.rows(schema, table, columns))
+        wrong += difference(name, "publisher", published, ours.rows(schema, table, columns))
         if twin is None:
             continue
-        off = _difference(name, "publisher", published, native_rows(twin, name, columns))
+        off = difference(name, "publisher", published, native_rows(twin, name, columns))
         native_wrong += off
         kept = column_names(twin, name)
         if not off and kept != columns:
             native = native_rows(twin, name, kept)
-            wrong += _difference(name, "native subscriber", native, ours.rows(schema, table, kept))
+            wrong += difference(name, "native subscriber", native, ours.rows(schema, table, kept))
     return Compared(rows, twin is not None, tuple(wrong), tuple(native_wrong))
 
 
-def _difference(
+def difference(
     table: str, other: str, expected: Sequence[tuple[Any, ...]], found: Sequence[tuple[Any, ...]]
 ) -> list[Difference]:
+    """How the rows of two tables differ; nothing if they are equal, in whatever order."""
     should, is_ = Counter(map(_hashable, expected)), Counter(map(_hashable, found))
     missing, extra = should - is_, is_ - should
     return [Difference(table, other, missing, extra)] if missing or extra else []

@@ -32,7 +32,26 @@ from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
 from workers.parent_death import dying_with_parent
-from workers.process.failpoints import APPLY, FENCE, READY, TABLESYNC, UNDO
+from workers.process.failpoints import (
+    APPLY,
+    BEFORE_SCHEMA_CHANGE,
+    BEFORE_TABLE_RENAME,
+    COLUMN_FILLED,
+    COLUMN_TO_FILL,
+    EMPTIED,
+    FENCE,
+    READY,
+    RENAME_NOTED,
+    RENAME_STORED,
+    SCHEMA_CHANGED,
+    SCHEMA_STORED,
+    SHAPE_STORED,
+    SUSPENDED,
+    SUSPENDING,
+    TABLE_RENAMED,
+    TABLESYNC,
+    UNDO,
+)
 
 LATER: Final = "apply.branch_rewritten"
 """Came when seeds were known by what they draw, and each has its place by its number."""
@@ -43,6 +62,23 @@ PLACES: Final = (
     *TABLESYNC,
     *UNDO,
 )
+
+CHANGED: Final = (
+    BEFORE_SCHEMA_CHANGE,
+    SCHEMA_CHANGED,
+    SCHEMA_STORED,
+    SHAPE_STORED,
+    COLUMN_TO_FILL,
+    COLUMN_FILLED,
+    RENAME_NOTED,
+    BEFORE_TABLE_RENAME,
+    TABLE_RENAMED,
+    RENAME_STORED,
+    SUSPENDING,
+    SUSPENDED,
+    *EMPTIED,
+)
+"""The places around tables that change."""
 
 LIGHT: Final = (
     "kill apply worker",
@@ -111,6 +147,20 @@ def plan_faults(chance: random.Random, transactions: int) -> list[Fault]:
             )
         )
     return sorted(faults, key=lambda fault: fault.after)
+
+
+def plan_faults_of_changes(chance: random.Random, transactions: int) -> list[Fault]:
+    """Two faults at places around changed tables."""
+    kinds = [chance.choice(("kill", "kill", "error", "delay")) for _ in range(2)]
+    return [
+        Fault(
+            chance.randrange(transactions),
+            f"{kind} at a place",
+            round(chance.uniform(0.3, 6.0), 1) if kind == "delay" else 0.0,
+            chance.choice(CHANGED),
+        )
+        for kind in kinds
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tests.jvm import expect_short_lives
 from tests.twin import NativeTwin
 
 
-def play(seeds: Connection, folder: Path, faults: bool) -> None:
+def play(seeds: Connection, folder: Path, faults: bool, ddl: bool | None) -> None:
     """Seeds that come through the pipe, until None; the outcomes go back."""
     expect_short_lives()
     twin = NativeTwin(18)
@@ -29,7 +29,8 @@ def play(seeds: Connection, folder: Path, faults: bool) -> None:
         try:
             while (seed := seeds.recv()) is not None:
                 kept = folder / f"seed-{seed}"
-                outcome = Run(make_plan(seed, faults=faults), family, publisher, twin, kept).play()
+                plan = make_plan(seed, faults=faults, ddl=ddl)
+                outcome = Run(plan, family, publisher, twin, kept).play()
                 seeds.send(outcome)
                 if not outcome.good:
                     _stop(family)

@@ -2,7 +2,8 @@
 
 Faults, how partitions are published, whether columns and tables come and go, whether rows have a
 lineage, rows are sent in binary form, sync slots are permanent, Spark writes from the start or from
-the middle on, transactions are sent while they run, and some are prepared.
+the middle on, transactions are sent while they run, and some are prepared. Half of the seeds change
+tables, which pgsub learns by looking or from triggers (``tests.chaos.ddl``).
 """
 
 from __future__ import annotations
@@ -11,11 +12,26 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from tests.chaos.faults import Fault, plan_faults
+from tests.chaos.faults import Fault, plan_faults, plan_faults_of_changes
 
 TRANSACTIONS: Final = 150
 STREAMED: Final = ("when large", "immediately")
 """When a transaction is sent while it runs; else none is so large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """Tables change. ``captured``: triggers tell; ``drops``: a dropped column leaves the lake;
+    ``refreshes``: tables join and leave by themselves."""
+
+    captured: bool
+    drops: bool
+    refreshes: bool
+
+    def __str__(self) -> str:
+        told = "DDL, told by triggers" if self.captured else "DDL, looked for"
+        told += "; on_dropped_column: drop" * self.drops
+        return told + "; refresh: auto" * self.refreshes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,7 @@ class Plan:
     spark_after: int | None
     streamed: str | None
     two_phase: bool
+    ddl: Ddl | None = None
 
     def __str__(self) -> str:
         told = [str(fault) for fault in self.faults] or ["no faults"]
@@ -44,11 +61,17 @@ class Plan:
         told += [f"lake.writer: spark after {self.spark_after}"] * (self.spark_after is not None)
         told += [f"streamed: {self.streamed}"] if self.streamed else []
         told += ["two_phase = true"] * self.two_phase
+        told += [str(self.ddl)] if self.ddl else []
         return "; ".join(told)
 
 
-def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True) -> Plan:
-    """From the seed alone. A new draw comes last, so that a seed stays what it was otherwise."""
+def make_plan(
+    seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True, ddl: bool | None = None
+) -> Plan:
+    """From the seed alone. A new draw comes last, so that a seed stays what it was otherwise.
+
+    ``ddl``: whether tables change is not drawn.
+    """
     chance = random.Random(f"plan {seed}")
     late = chance.randrange(transactions) if chance.random() < 0.5 else None
     column = chance.randrange(transactions) if chance.random() < 0.4 else None
@@ -69,4 +92,21 @@ def make_plan(seed: int, transactions: int = TRANSACTIONS, *, faults: bool = Tru
     if two_phase:
         late = None  # ALTER SUBSCRIPTION ... REFRESH PUBLICATION may not copy then
     options = lineage, binary, permanent, spark, streamed, two_phase
-    return Plan(seed, transactions, planned, via_root, late, column, dropped, *options)
+    changes, more = _changes(seed, transactions, two_phase=two_phase, ddl=ddl)
+    if changes and faults:
+        planned = tuple(sorted((*planned, *more), key=lambda fault: fault.after))
+    return Plan(seed, transactions, planned, via_root, late, column, dropped, *options, changes)
+
+
+def _changes(
+    seed: int, transactions: int, *, two_phase: bool, ddl: bool | None
+) -> tuple[Ddl | None, list[Fault]]:
+    """Whether tables change, and faults around what the worker does about that."""
+    chance = random.Random(f"changes {seed}")
+    drawn = chance.random() < 0.5
+    captured, drops, refreshes = (chance.random() < share for share in (0.5, 0.3, 0.3))
+    if not (drawn if ddl is None else ddl):
+        return None, []
+    # refresh = auto and two_phase are mutually exclusive options
+    made = Ddl(captured, drops, refreshes and not two_phase)
+    return made, plan_faults_of_changes(chance, transactions)

@@ -6,7 +6,7 @@ folder, which is kept when a row is wrong or the subscription stands still, and 
 well.
 
 1. Tables and first rows on the publisher, the same tables on a native subscriber; both subscribe,
-   ours through a proxy that can be stalled and cut.
+   ours through a proxy that can be stalled and cut. Tables whose columns change are ours alone.
 2. The workload runs; a thread beside it causes the faults when their time comes.
 3. Everything is healed, both subscribers catch up, and the rows are compared.
 """
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,12 +32,16 @@ from catalog.store_sqlite import CatalogStore
 from config.load import from_stored, load
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import create_subscription, drop_subscription
+from subscriber.commands.ddl_capture.script import install_script
 from subscriber.commands.open_context import open_command_context
 from subscriber.commands.refresh import refresh_publication
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.compare import Compared, compare
+from tests.chaos.ddl import Alterations, create_altered, schema_of
 from tests.chaos.faults import Fault, Victims, cause, reached
-from tests.chaos.plan import STREAMED, Plan
+from tests.chaos.followed import await_equal
+from tests.chaos.outcome import Outcome
+from tests.chaos.plan import STREAMED, Ddl, Plan
 from tests.chaos.sessions import Sessions, answers
 from tests.chaos.workload import LATE, TABLES, Workload, create_statements, first_rows, late_table
 from tests.crash.family import FAMILY_SETTINGS, Family, wait_confirmed
@@ -50,6 +54,8 @@ PUBLISHER_CONF: Final = {"wal_sender_timeout": "4s", "max_prepared_transactions"
 """A stalled connection is to be noticed within a run."""
 
 NAME: Final = "chaos"
+_ALTERED: Final = f"{NAME}_ddl"
+"""The publication of the tables that change."""
 PATIENCE: Final = 180.0
 """Seconds after healing until a subscription that does not catch up counts as standing still."""
 
@@ -63,45 +69,13 @@ _LINEAGE: Final = {"track_commit_timestamp": "on"}
 """Lake tables of Iceberg's format 3 then, with deletion vectors."""
 _WRITTEN_AHEAD: Final = {"max_parallel_apply_workers_per_subscription": "2"}
 """Rows of large transactions are in files before the commit."""
+_CAPTURED: Final = {"ddl_capture": "on"}
+_DROPS: Final = {"on_dropped_column": "drop"}
 _PREPARED: Final = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
 _STEP_PAUSE: Final = 0.008
 
 _STREAM_LARGE: Final = "ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'"
 _STREAM_EACH: Final = "ALTER DATABASE {} SET debug_logical_replication_streaming = immediate"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a seed; ``error`` is what stopped the run, None if it came to its end.
-
-    ``hit`` are the faults that took effect, as they met somebody.
-    """
-
-    plan: Plan
-    seconds: float
-    transactions: int
-    compared: Compared | None
-    error: str | None
-    folder: Path
-    hit: tuple[Fault, ...] = ()
-
-    @property
-    def good(self) -> bool:
-        """Whether every row is right."""
-        return self.error is None and self.compared is not None and not self.compared.wrong
-
-    def __str__(self) -> str:
-        head = f"seed {self.plan.seed}: {self.transactions} transactions, {self.seconds:.0f} s"
-        if self.compared is None or self.error:
-            return f"{head}: FAILED: {self.error} (events in {self.folder})"
-        told = f"{head}, {self.compared.rows} rows, {len(self.plan.faults)} faults"
-        told += f" ({len(self.hit)} took effect)" * bool(self.plan.faults)
-        if self.compared.wrong:
-            wrong = "\n  ".join(map(str, self.compared.wrong))
-            return f"{told}: WRONG (events in {self.folder}):\n  {wrong}"
-        if not self.compared.native:
-            return f"{told}: right (no native subscriber beside it)"
-        return f"{told}: right" + (" (native subscriber is not)" * bool(self.compared.native_wrong))
 
 
 class Events:
@@ -137,6 +111,7 @@ class Run:
     ended: threading.Event = field(default_factory=threading.Event)
     commands: threading.Lock = field(default_factory=threading.Lock)
     hit: list[Fault] = field(default_factory=list)
+    altered: int = 0
 
     def play(self) -> Outcome:
         """All of it; the folder stays only if something is wrong."""
@@ -145,7 +120,18 @@ class Run:
         self.events.add("plan", plan=str(self.plan), **_plain(self.plan))
         self.schema = f"s{self.plan.seed}"
         wide, prepares = self.plan.streamed is not None, self.plan.two_phase
-        self.workload = Workload(self.plan.seed, self.schema, wide=wide, prepares=prepares)
+        self.alterations = (
+            Alterations(self.plan.seed, self.schema, captured=self.plan.ddl.captured)
+            if self.plan.ddl
+            else None
+        )
+        self.workload = Workload(
+            self.plan.seed,
+            self.schema,
+            wide=wide,
+            prepares=prepares,
+            alterations=self.alterations,
+        )
         log_offset = self.family.log_size()
         compared, error = None, None
         try:
@@ -169,6 +155,7 @@ class Run:
             error,
             self.folder,
             tuple(self.hit),
+            self.altered,
         )
         self.events.add("outcome", outcome=str(outcome))
         self.events.close()
@@ -208,19 +195,22 @@ class Run:
             f"CREATE PUBLICATION {NAME} FOR TABLES IN SCHEMA {self.schema}"
             f" WITH (publish_via_partition_root = {root})",
         )
+        self._publish_altered()
         options = {"binary": "true"} if self.plan.binary else {}
         options |= {"two_phase": "true"} if self.plan.two_phase else {}
         if self.twin and self.native:
             self.native.run(*create_statements(self.schema))
             self.twin.subscribe(self.native, self.pub, self._native_name, [NAME], **options)
-        entry = {
+        entry: dict[str, Any] = {
             "connection": self.proxy.conninfo,
-            "publication": [NAME],
+            "publication": [NAME, *([_ALTERED] if self.plan.ddl else [])],
             "with": {"binary": self.plan.binary, "two_phase": self.plan.two_phase},
             "sync_slot": "permanent" if self.plan.permanent else "temporary",
             # The twin's columns are changed by hand; so are those of the lake.
             "tables": {f"{self.schema}.acc": {"on_schema_change": "stop"}},
         }
+        if self.plan.ddl and self.plan.ddl.refreshes:
+            entry["refresh"] = "auto"
         content = {"subscriptions": {NAME: entry}, "settings": FAMILY_SETTINGS}
         file = self.family.pgsub.file(content, f"{NAME}.yaml")
 
@@ -230,9 +220,24 @@ class Run:
         self._command("create", create)
         self.family.subscriptions[NAME] = entry
 
+    def _publish_altered(self) -> None:
+        if self.plan.ddl is None:
+            return
+        root = "true" if self.plan.via_root else "false"
+        if self.plan.ddl.captured:
+            self.pub.execute(install_script())
+        self.pub.run(
+            *create_altered(self.schema),
+            f"CREATE PUBLICATION {_ALTERED} FOR TABLES IN SCHEMA {schema_of(self.schema)}"
+            f" WITH (publish_via_partition_root = {root})",
+        )
+
     def _configure(self, writer: str) -> None:
         settings = _LINEAGE if self.plan.lineage else {}
         settings = {**settings, **_WRITTEN_AHEAD} if self.plan.streamed else settings
+        if self.plan.ddl:
+            settings = {**settings, **(_CAPTURED if self.plan.ddl.captured else {})}
+            settings = {**settings, **(_DROPS if self.plan.ddl.drops else {})}
         self.family.configure(writer=writer, **settings)
 
     def _command(self, what: str, act: Callable[[CommandContext], None]) -> None:
@@ -311,6 +316,7 @@ class Run:
             for step in workload.steps():
                 error = sessions.execute(step.session, step.sql)
                 self.events.add("step", session=step.session, sql=step.sql, error=error)
+                self.altered += error is None and ".alter(" in step.sql
                 self.ended.wait(_STEP_PAUSE)
                 if late is not None and workload.transactions >= late:
                     late = None
@@ -407,11 +413,26 @@ class Run:
 
     def _settle_and_compare(self) -> Compared:
         self._await_publisher()
+        if self.alterations and self.plan.ddl:
+            self.pub.run(*self.alterations.last(home=not self.plan.ddl.refreshes))
         self.settle()
         native = self.native if self.native and self._native_is_there() else None
         self.events.add("caught up", native=native is not None)
         self.meddle(self)
-        return compare(self.pub, native, self.family.pgsub, self.schema, self._tables())
+        compared = compare(self.pub, native, self.family.pgsub, self.schema, self._tables())
+        return self._with_altered(compared, self.plan.ddl) if self.plan.ddl else compared
+
+    def _with_altered(self, compared: Compared, ddl: Ddl) -> Compared:
+        """The tables that change, too; a table that is held until a user acts is an error."""
+        schema, drops = schema_of(self.schema), ddl.drops
+        rows, wrong = await_equal(self.pub, self.family.pgsub, _ALTERED, schema, drops=drops)
+        held = [
+            f"{rel['lake_schema']}.{rel['lake_table']}"
+            for rel in self.family.pgsub.status("pg_subscription_rel")
+            if rel["suspend_time"]
+        ]
+        assert not held, f"suspended: {held}"
+        return replace(compared, rows=compared.rows + rows, wrong=(*compared.wrong, *wrong))
 
     def settle(self) -> None:
         """Until all that was committed is in the lake, and every table is ready."""
@@ -456,7 +477,7 @@ class Run:
         self.family.failpoints.clear()
         del self.family.subscriptions[NAME]
         self._persist("drop", lambda: self._command("drop", lambda s: drop_subscription(NAME, s)))
-        self.family.forget_tables(self.schema)
+        self.family.forget_tables(self.schema, schema_of(self.schema))
 
 
 def _named(error: Exception) -> str:

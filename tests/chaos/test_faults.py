@@ -20,8 +20,8 @@ import pytest
 
 from tests.chaos.__main__ import _summary
 from tests.chaos.faults import _CAUSES, HEAVY, LIGHT, Fault, Victims, cause, reached, slow_storage
+from tests.chaos.outcome import Outcome
 from tests.chaos.plan import make_plan
-from tests.chaos.run import Outcome
 from tests.chaos.workload import Workload
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.proxy import Proxy

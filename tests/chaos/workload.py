@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tests.chaos.ddl import Alterations
+
 KEYS: Final = 60
 """Keys are small numbers, so that changes of one row meet."""
 
@@ -102,11 +104,17 @@ class Workload:
     ``transactions`` counts the COMMITs among the steps that were taken. With ``prepares`` some
     transactions are prepared first, and stay so while others go on: ``prepared`` are their names,
     for whoever ends them all. ``wide`` makes the largest so
-    large that their rows are written before they commit.
+    large that their rows are written before they commit. ``alterations`` come between.
     """
 
     def __init__(
-        self, seed: int, schema: str, *, wide: bool = False, prepares: bool = False
+        self,
+        seed: int,
+        schema: str,
+        *,
+        wide: bool = False,
+        prepares: bool = False,
+        alterations: Alterations | None = None,
     ) -> None:
         self.transactions = 0
         self.prepared: list[str] = []
@@ -115,6 +123,7 @@ class Workload:
         self._random = random.Random(seed)
         self._ends = random.Random(f"ends {seed}") if prepares else None
         self._wide = wide
+        self._alterations = alterations
         self._schema = schema
         self._number = 0
         self._open: list[list[str]] = [[], []]
@@ -142,7 +151,9 @@ class Workload:
             verb = self._ends.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK"))
             return [f"{verb} PREPARED {self.prepared.pop(0)}"]
         choice = self._random.random()
-        if choice < 0.03:
+        if self._alterations and self._alterations.is_next():
+            body = self._alterations.body()
+        elif choice < 0.03:
             body = self._large()
         elif choice < 0.06:
             body = [self._truncate()]
@@ -165,6 +176,7 @@ class Workload:
                 verb = self._random.choice(("ROLLBACK TO", "RELEASE"))
                 body.append(f"{verb} SAVEPOINT s{depth}")
                 depth -= 1
+        body += self._alterations.rows() if self._alterations else []
         return [*body, self._log("small")]
 
     def _change(self) -> list[str]:

@@ -24,6 +24,10 @@ UNDISTURBED = (
 )
 
 
+ALTERED = (1, 4)
+"""Seeds that change tables, by looking and told by triggers."""
+
+
 @pytest.fixture(scope="module")
 def chaos_publisher() -> Iterator[EmbeddedPublisher]:
     """A publisher that faults may restart."""
@@ -74,10 +78,31 @@ def test_s_p_10_rows_are_a_native_subscriber_s(
     assert not outcome.compared.native_wrong
 
 
+@pytest.mark.crash
+@pytest.mark.parametrize("seed", ALTERED)
+def test_changed_tables_are_the_publisher_s(
+    seed: int,
+    family: Family,
+    chaos_publisher: EmbeddedPublisher,
+    twin: NativeTwin,
+    tmp_path: Path,
+) -> None:
+    """Columns and names change meanwhile; hundreds by ``make chaos DDL=yes``."""
+    plan = make_plan(seed, TRANSACTIONS, ddl=True)
+    outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
+    assert outcome.good, str(outcome)
+    assert outcome.alterations > 10
+
+
+def test_the_changed_tables_are_told_and_looked_for() -> None:
+    changes = [make_plan(seed, ddl=True).ddl for seed in ALTERED]
+    assert {each.captured for each in changes if each} == {True, False}
+
+
 def test_what_is_wrong_is_found(
     family: Family, chaos_publisher: EmbeddedPublisher, tmp_path: Path
 ) -> None:
-    plan = make_plan(7, transactions=40, faults=False)
+    plan = make_plan(7, transactions=40, faults=False, ddl=False)
     run = Run(plan, family, chaos_publisher, None, tmp_path / "run", meddle=_lose_double_change)
     outcome = run.play()
     assert outcome.compared is not None, str(outcome)
@@ -91,7 +116,7 @@ def test_what_is_wrong_is_found(
 
 
 def _plan(seed: int, *, faults: bool = True) -> Plan:
-    return make_plan(seed, TRANSACTIONS, faults=faults)
+    return make_plan(seed, TRANSACTIONS, faults=faults, ddl=False)
 
 
 def _lose_double_change(run: Run) -> None:
