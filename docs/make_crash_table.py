@@ -47,6 +47,7 @@ GROUPS = (
     ("a sync worker of `refresh --recopy`", failpoints.EMPTIED),
     ("`pgsub create`", failpoints.CREATE),
     ("`pgsub drop`", failpoints.DROP),
+    ("REFRESH PUBLICATION, here of `refresh: auto`", failpoints.REFRESH),
     ("`pgsub refresh --recopy` without a slot", failpoints.RECOPY),
     ("`pgsub accept-gap`", failpoints.ACCEPT_GAP),
 )

@@ -95,6 +95,7 @@ class Family:
         tables: Mapping[str, Mapping[str, Any]] | None = None,
         sync_slot: str | None = None,
         messages_to: str | None = None,
+        refresh: str | None = None,
         **options: Any,
     ) -> None:
         """``pgsub create``; later starts of the family have it in their file."""
@@ -107,6 +108,8 @@ class Family:
             entry["sync_slot"] = sync_slot
         if messages_to:
             entry["messages_to"] = messages_to
+        if refresh:
+            entry["refresh"] = refresh
         self.pgsub.command("create", str(self.file_of({name: entry})))
         self.subscriptions[name] = entry
 

@@ -57,7 +57,7 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
     }
     of_commands = {
         *(*failpoints.CREATE, *failpoints.DROP, *failpoints.RECOPY),
-        *(*failpoints.EMPTIED, *failpoints.ACCEPT_GAP),
+        *(*failpoints.EMPTIED, *failpoints.ACCEPT_GAP, *failpoints.REFRESH),
     }
     of_two_phase = {
         *(*failpoints.TWO_PHASE_ENABLED, *failpoints.PREPARE),

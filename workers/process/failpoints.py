@@ -155,6 +155,10 @@ DROP: Final = ("drop.dropping_stored", "drop.slot_dropped", "drop.row_deleted")
 RECOPY: Final = ("recopy.marked", "recopy.slot_dropped", "recopy.slot_made")
 """``refresh --recopy`` of a subscription with a lost slot, in the command's process."""
 
+REFRESH: Final = ("refresh.found", "refresh.stored", "refresh.cleaned", "refresh.reloaded")
+"""REFRESH PUBLICATION, in the process of a command or of ``refresh: auto``: before and behind the
+stored tables, behind the end of sync workers and slots, and behind the workers' new catalog."""
+
 EMPTIED: Final = ("tablesync.emptied",)
 """Reached by the sync worker of a table that is copied again."""
 
