@@ -18,6 +18,9 @@ VERSIONS: Final = (
 )
 """Publishers that every case is played on."""
 
+STREAMING: Final = (*VERSIONS, pytest.param(17, id="pg17", marks=pytest.mark.matrix_only))
+"""Publishers that transactions in progress are played on."""
+
 ALWAYS: Final = (
     "test_background_sync.py",
     "test_chaos.py",

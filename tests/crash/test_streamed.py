@@ -20,7 +20,7 @@ import pytest
 from tests.crash.cases import (
     LAKE_SERVER,
     LAUNCHER,
-    VERSIONS,
+    STREAMING,
     Case,
     Way,
     assert_right,
@@ -183,13 +183,13 @@ def _played(
     return played(made, cases_of(STREAMED, *ways), name, spool_memory=MEMORY)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=STREAMING)
 def killed(request: pytest.FixtureRequest, family: Family) -> Iterator[StreamedRounds]:
     """The worker is killed at each place."""
     yield from _played(request, family, "streamed_killed", (KILLED,))
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=STREAMING)
 def with_the_lake_server(
     request: pytest.FixtureRequest, family: Family
 ) -> Iterator[StreamedRounds]:
@@ -197,7 +197,7 @@ def with_the_lake_server(
     yield from _played(request, family, "streamed_lake", (RAISED, LAKE_SERVER))
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=STREAMING)
 def with_the_launcher(
     request: pytest.FixtureRequest, family_on_a_remote_lake: Family
 ) -> Iterator[StreamedRounds]:

@@ -84,4 +84,6 @@ def test_what_dies_does_so_on_all_versions() -> None:
     playing = [module for module in MODULES if list(cases_in(module))]
     assert len(playing) >= 6
     for module in playing:
-        assert "params=VERSIONS" in inspect.getsource(module), module.__name__
+        source = inspect.getsource(module)
+        named = [f"params={name}" in source for name in ("VERSIONS", "STREAMING")]
+        assert any(named), module.__name__
