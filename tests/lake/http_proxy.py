@@ -27,6 +27,8 @@ from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+from tests.lake.signatures import Signatures
+
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect"}
 )
@@ -106,9 +108,14 @@ class HttpProxy:
     ``requests`` are method and path of all requests, in order.
     """
 
-    def __init__(self, address: str, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self, address: str, tokens: Tokens | None = None, signatures: Signatures | None = None
+    ) -> None:
+        """With ``tokens`` a request needs one of them, with ``signatures`` it must be signed."""
         self.address = address.removeprefix("http://")
         self.tokens = tokens
+        self.signatures = signatures
+        self.prefix = ""  # begins all paths but for the configuration's: /v1/<prefix>
         self.pause = 0.0
         self.rewrite: Callable[[str, bytes], bytes] | None = None  # of a path and an answer
         self.requests: list[tuple[str, str]] = []
@@ -224,6 +231,14 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if proxy.tokens is not None and not self._let_in(proxy.tokens, body):
             return
+        if proxy.signatures is not None and not proxy.signatures.lets_in(
+            self.command, self.path, self.headers, body
+        ):
+            self._refuse(403, "ForbiddenException")
+            return
+        if proxy.prefix and not self.path.startswith((proxy.prefix, "/v1/config")):
+            self._refuse(404, "NoSuchWarehouseException")
+            return
         status, reason, headers, content = self._ask(body)
         if proxy.rewrite is not None and status == 200:
             content = proxy.rewrite(self.path, content)
@@ -256,16 +271,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(status, json.dumps(said).encode())
             return False
         if not tokens.lets_in(header):
-            error = {"message": "Not authorized", "type": "NotAuthorizedException", "code": 401}
-            self._say(401, json.dumps({"error": error}).encode())
+            self._refuse(401, "NotAuthorizedException")
             return False
         return True
+
+    def _refuse(self, code: int, kind: str) -> None:
+        """A catalog's answer to a request that it does not do."""
+        error = {"message": "refused", "type": kind, "code": code}
+        self._say(code, json.dumps({"error": error}).encode())
 
     def _ask(self, body: bytes) -> tuple[int, str, list[tuple[str, str]], bytes]:
         """The server's answer, by a connection of the request's own: none of them is stale."""
         upstream = http.client.HTTPConnection(self.server.proxy.address, timeout=300)
         with closing(upstream):
-            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            prefix = self.server.proxy.prefix
+            path = self.path.replace(prefix, "/v1/", 1) if prefix else self.path
+            upstream.putrequest(self.command, path, skip_host=True, skip_accept_encoding=True)
             # What is rewritten must not come compressed.
             coding = {"accept-encoding"} if self.server.proxy.rewrite else set()
             for name, value in self.headers.items():

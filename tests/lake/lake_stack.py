@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from tests.harness import SETTINGS, Pgsub
 from tests.lake.http_proxy import HttpProxy, Tokens
 from tests.lake.rest_catalog import RestCatalog, rest_catalog
+from tests.lake.signatures import Signatures
 from tests.object_store import REGION, Keys, ObjectStore, object_store
 
 if TYPE_CHECKING:
@@ -65,9 +66,12 @@ class LakeStack:
 
 @contextmanager
 def lake_stack(
-    folder: Path, tokens: Tokens | None = None, role: str | None = None
+    folder: Path,
+    tokens: Tokens | None = None,
+    role: str | None = None,
+    signatures: Signatures | None = None,
 ) -> Iterator[LakeStack]:
-    """The store and the catalog; with ``tokens`` the catalog asks for one.
+    """The store and the catalog, which asks for one of ``tokens``, or for ``signatures``.
 
     ``role`` is a role of the store that may do everything, and has keys to be lent.
     """
@@ -88,7 +92,7 @@ def lake_stack(
         place = f"s3://{store.bucket}/warehouse"
         environment = store.environment(*catalogs)
         catalog = running.enter_context(rest_catalog(folder, place, s3, environment))
-        proxies = HttpProxy(store.endpoint), HttpProxy(catalog.uri, tokens)
+        proxies = HttpProxy(store.endpoint), HttpProxy(catalog.uri, tokens, signatures)
         to_store, to_catalog = map(running.enter_context, proxies)
         yield LakeStack(store, catalog, keys, reader, to_store, to_catalog, lent)
 
