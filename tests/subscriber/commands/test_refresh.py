@@ -359,6 +359,7 @@ def test_a_refresh_that_fails_changes_nothing(world: Around) -> None:
     before = row(world)
     world.lake.add("b")
     world.publisher.tables["b"] = PublishedTable()
+    world.publisher.publications = ("pub", "p2")
     with pytest.raises(DuplicateTable):
         bring_in_line(
             before,
