@@ -300,10 +300,12 @@ class PreparedXacts:
     def _remove_groups(self) -> None:
         """Remove the groups that hold nothing more; the ends that say so are on the disk.
 
-        The ends are forgotten once the removal is on the disk.
+        The ends are forgotten once the removal is on the disk. A group that is being written has no
+        name yet, and stays: its file would come behind the ends.
         """
         here = self._here
-        empty = [number for number, xids in here.members.items() if not xids]
+        written = None if self._writer is None else self._writer.number
+        empty = [n for n, xids in here.members.items() if not xids and n != written]
         for number in empty:
             group_path(self.folder, number).unlink(missing_ok=True)
         if empty:

@@ -132,6 +132,18 @@ def test_a_rollback_removes(tmp_path: Path) -> None:
     assert (names(tmp_path), xacts(tmp_path).all()) == (["ended"], [])
 
 
+def test_a_rollback_in_a_group_that_is_being_written_stays(tmp_path: Path) -> None:
+    """The batch before is finished meanwhile, and another transaction joins the group."""
+    size = sum(map(len, RECORDS))
+    found = xacts(tmp_path)
+    found.prepare(XACT, size, RECORDS)
+    found.rollback(XACT)
+    found.finish([], LSN(50))
+    found.prepare(NEXT, size, RECORDS)
+    found.make_durable()
+    assert [xact for _, xact in xacts(tmp_path).all()] == [NEXT]
+
+
 def test_another_prepare_of_the_number_takes_its_place(tmp_path: Path) -> None:
     found = committed(tmp_path)
     later = replace(XACT, prepare_lsn=LSN(299), end_lsn=LSN(300))
