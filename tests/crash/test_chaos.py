@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
+from tests.chaos.outcome import Outcome
 from tests.chaos.plan import Plan, make_plan
 from tests.chaos.run import PUBLISHER_CONF, Run
 from tests.crash.family import Family
@@ -22,10 +23,10 @@ UNDISTURBED = (
     1003,
     *(pytest.param(seed, marks=pytest.mark.crash) for seed in (1001, 1002)),  # make test-full
 )
-
-
 ALTERED = (1, 4)
 """Seeds that change tables, by looking and told by triggers."""
+
+Play = Callable[[Plan], Outcome]
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,14 @@ def chaos_publisher() -> Iterator[EmbeddedPublisher]:
     """A publisher that faults may restart."""
     with EmbeddedPublisher(18, conf=PUBLISHER_CONF) as server:
         yield server
+
+
+@pytest.fixture
+def play(
+    family: Family, chaos_publisher: EmbeddedPublisher, twin: NativeTwin, tmp_path: Path
+) -> Play:
+    """Plays a plan beside the native subscriber."""
+    return lambda plan: Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
 
 
 def test_the_seeds_have_a_fault_of_each_sort() -> None:
@@ -47,31 +56,18 @@ def test_the_seeds_have_a_fault_of_each_sort() -> None:
 @pytest.mark.parametrize(
     "seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.crash) for seed in SEEDS[1:])]
 )
-def test_s_p_10_every_row_comes_once(
-    seed: int,
-    family: Family,
-    chaos_publisher: EmbeddedPublisher,
-    twin: NativeTwin,
-    tmp_path: Path,
-) -> None:
+def test_s_p_10_every_row_comes_once(seed: int, play: Play) -> None:
     plan = _plan(seed)
-    outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
+    outcome = play(plan)
     assert outcome.good, str(outcome)
     certain = [fault for fault in plan.faults if fault.kind in CERTAIN]
     assert set(outcome.hit) >= set(certain), "these always find somebody"
 
 
 @pytest.mark.parametrize("seed", UNDISTURBED)
-def test_s_p_10_rows_are_a_native_subscriber_s(
-    seed: int,
-    family: Family,
-    chaos_publisher: EmbeddedPublisher,
-    twin: NativeTwin,
-    tmp_path: Path,
-) -> None:
+def test_s_p_10_rows_are_a_native_subscriber_s(seed: int, play: Play) -> None:
     """Where nothing dies the twin has to be right too; hundreds by ``make chaos FAULTS=no``."""
-    plan = _plan(seed, faults=False)
-    outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
+    outcome = play(_plan(seed, faults=False))
     assert outcome.good, str(outcome)
     assert outcome.compared is not None
     assert outcome.compared.native, "the native subscriber stands still, so nothing was compared"
@@ -80,16 +76,9 @@ def test_s_p_10_rows_are_a_native_subscriber_s(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", ALTERED)
-def test_changed_tables_are_the_publisher_s(
-    seed: int,
-    family: Family,
-    chaos_publisher: EmbeddedPublisher,
-    twin: NativeTwin,
-    tmp_path: Path,
-) -> None:
+def test_changed_tables_are_the_publisher_s(seed: int, play: Play) -> None:
     """Columns and names change meanwhile; hundreds by ``make chaos DDL=yes``."""
-    plan = make_plan(seed, TRANSACTIONS, ddl=True)
-    outcome = Run(plan, family, chaos_publisher, twin, tmp_path / "run").play()
+    outcome = play(make_plan(seed, TRANSACTIONS, ddl=True))
     assert outcome.good, str(outcome)
     assert outcome.alterations > 10
 
