@@ -50,12 +50,10 @@ class Note:
         line = json.dumps([ident.schema, ident.table, relid]).encode() + b"\n"
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, line)
-                os.fsync(file)
-            finally:
-                os.close(file)
+            with open(self.path, "ab", opener=_for_the_owner) as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
             if not self.tables:
                 _sync_folder(self.path.parent)
         except OSError as error:
@@ -112,9 +110,20 @@ class FileNotes:
                 continue
             # A line that a power cut left incomplete: no file was begun before the line was whole.
             whole = path.read_bytes().split(b"\n")[:-1]
-            rows = [json.loads(line) for line in whole]
-            tables = [(LakeIdent(schema, table), relid) for schema, table, relid in rows]
-            yield int(subid), Note(path, file_id, tables)
+            yield int(subid), Note(path, file_id, [row for row in map(_row, whole) if row])
+
+
+def _row(line: bytes) -> tuple[LakeIdent, int] | None:
+    """A line of a note; None if the line is damaged: orphan removal finds the files, later."""
+    try:
+        schema, table, relid = json.loads(line)
+    except (ValueError, TypeError):
+        return None
+    return LakeIdent(schema, table), relid
+
+
+def _for_the_owner(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

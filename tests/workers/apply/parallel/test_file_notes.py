@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -55,6 +57,44 @@ def test_a_note_is_there_before_the_first_file_and_until_the_end(tmp_path: Path)
     assert not path.exists()
 
 
+def test_a_note_is_on_the_disk_before_the_first_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line of each table, and the names that lead to the note, once."""
+    synced: list[tuple[str, bytes]] = []
+
+    def fsync(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        synced.append((path.name, path.read_bytes() if path.is_file() else b""))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    note = FileNotes(tmp_path, 1).new()
+    note.add(T, 3)
+    line = b'["public", "t", 3]\n'
+    assert synced == [(note.path.name, line), (FOLDER, b""), (tmp_path.name, b"")]
+    note.add(T, 3)
+    note.add(U, 4)
+    name, lines = synced[3]
+    assert (name, lines.count(b"\n"), len(synced)) == (note.path.name, 2, 4)
+
+
+def test_a_line_that_the_disk_takes_in_part_is_an_error(
+    tmp_path: Path, store: CatalogStore
+) -> None:
+    """And does not hide the tables that were noted."""
+    note, dest = FileNotes(tmp_path, 1).new(), create_autospec(Destination, instance=True)
+    note.add(T, 3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (note.path.stat().st_size + 5, hard))
+    try:
+        with pytest.raises(IoError, match="could not write the spool"):
+            note.add(U, 4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert FileNotes(tmp_path, 1).sweep(dest, store) == 1
+    assert removed(dest) == {(T, note.file_id)}
+
+
 def test_the_files_of_a_dead_worker_are_removed(tmp_path: Path, store: CatalogStore) -> None:
     file_id, dest = noted(tmp_path), create_autospec(Destination, instance=True)
     assert FileNotes(tmp_path, 1).sweep(dest, store) == 1
@@ -97,6 +137,16 @@ def test_a_line_that_a_power_cut_left_incomplete_is_left_out(
     file_id, dest = noted(tmp_path), create_autospec(Destination, instance=True)
     with (tmp_path / FOLDER / f"1_{file_id}").open("ab") as file:
         file.write(b'["public", "ha')
+    assert FileNotes(tmp_path, 1).sweep(dest, store) == 1
+    assert len(removed(dest)) == 2
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\n", b"[]\n", b"7\n", b'{"a": 1}\n'])
+def test_a_damaged_line_is_left_out(tmp_path: Path, store: CatalogStore, damage: bytes) -> None:
+    """No worker could begin otherwise."""
+    file_id, dest = noted(tmp_path), create_autospec(Destination, instance=True)
+    with (tmp_path / FOLDER / f"1_{file_id}").open("ab") as file:
+        file.write(damage)
     assert FileNotes(tmp_path, 1).sweep(dest, store) == 1
     assert len(removed(dest)) == 2
 
