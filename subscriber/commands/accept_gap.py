@@ -142,12 +142,14 @@ def accept_gap(name: str, context: CommandContext) -> None:
                 "were left.",
             )
         begin = _choose_slot(found, conn, context)
+        failpoints.reach("accept_gap.slot_settled")
+        anchors = _anchors(found, begin, context)
         if found.server is not None:
             # Prepared on a server that is lost; numbers and names may come again.
             fork = found.server.fork or InvalidXLogRecPtr
-            PreparedXacts(context.data_dir, sub.subuuid, sub.oid).forget_behind(fork)
-        failpoints.reach("accept_gap.slot_settled")
-        anchors = _anchors(found, begin, context)
+            lake_lsn = LSN(max((each.lake_lsn or 0 for each in anchors), default=0))
+            xacts = PreparedXacts(context.data_dir, sub.subuuid, sub.oid)
+            xacts.forget_behind(fork, lake_lsn)
         _notify_gaps(found, begin, anchors, context)
         stamped = _store(found, begin, anchors, context)
         failpoints.reach("accept_gap.stored")

@@ -37,6 +37,11 @@ NEW: Final = ".new"
 """The end of the name of a file that is not whole."""
 _ENDED: Final = "ended"
 _GROUP: Final = re.compile(r"group_([0-9]+)")
+_LOUD: Final = (
+    "The COMMIT PREPARED of a transaction that was kept there then stops the subscription, and its "
+    "HINT says how to copy the transaction's tables again."
+)
+"""What comes of the removal: no row is lost without an error, and none is doubled."""
 
 Ends = dict[int, dict[int, int]]
 """By group and xid: the end of the COMMIT PREPARED, or ``GONE``."""
@@ -147,7 +152,7 @@ def read_group(folder: Path, number: int) -> Iterator[Kept]:
         while line := file.readline():
             kept = _kept(path, number, line, file.tell())
             if kept.start + kept.size > size:
-                raise _damaged(path)
+                raise _damaged_group(path)
             file.seek(kept.size, os.SEEK_CUR)
             yield kept
 
@@ -178,14 +183,23 @@ def _kept(path: Path, number: int, line: bytes, start: int) -> Kept:
             values[lsn] = LSN(values[lsn])
         return Kept(name, PreparedXact(**values), number, start, size)
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise _damaged(path) from None
+        raise _damaged_group(path) from None
 
 
-def _damaged(path: Path) -> IoError:
+def _damaged_group(path: Path) -> IoError:
+    return _damaged(path, f"Or remove the file. {_LOUD}")
+
+
+def _damaged_ends(path: Path) -> IoError:
+    """The ends may not go alone: the groups would bring back what has ended."""
+    return _damaged(path, f'Or remove the whole directory "{path.parent}". {_LOUD}')
+
+
+def _damaged(path: Path, remedy: str) -> IoError:
     return IoError(
         f'could not read prepared transactions in "{path}"',
         detail="The file is damaged.",
-        hint="Restore the file, or remove the file and copy the tables again.",
+        hint=f"Restore the file. {remedy}",
     )
 
 
@@ -207,7 +221,7 @@ class Ended:
         except FileNotFoundError:
             return cls()
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise _damaged(path) from None
+            raise _damaged_ends(path) from None
 
     def write(self, folder: Path) -> None:
         """Replace the file; durable with the folder."""

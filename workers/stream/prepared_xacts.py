@@ -20,8 +20,10 @@ A worker may die between two steps. A PREPARE that comes again finds itself. A C
 comes again finds its transaction, and applies a transaction that all tables hold already; or
 there is none and ``finished`` is not below its end, and nothing is left to do. A transaction
 whose L the subscription's origin has reached was applied, and its COMMIT PREPARED never comes
-again: ``sweep`` ends the transaction. A COMMIT PREPARED without a transaction, beyond ``finished``
-and origin, is an error: rows were lost.
+again: ``sweep`` ends the transaction. An L beyond the origin was never confirmed, and ``sweep``
+forgets that L: the COMMIT PREPARED comes again, at another position if a standby took over in
+between. A COMMIT PREPARED without a transaction, beyond ``finished`` and origin, is an error: rows
+were lost.
 
 A user may roll a transaction back that the publisher forgot: an empty file of the transaction's
 name with ``.rolled_back`` behind, for the next worker.
@@ -34,7 +36,8 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +73,7 @@ class _Folder:
     """What the folder holds: transactions by xid, by group those not gone, and the ends."""
 
     def __init__(self, folder: Path) -> None:
+        self._relations: dict[bytes, bytes] = {}
         self.ended = Ended.read(folder)
         self.kept: dict[int, Kept] = {}
         self.members: dict[int, set[int]] = {}
@@ -87,12 +91,23 @@ class _Folder:
     def add(self, kept: Kept) -> None:
         """Take a transaction in; the newest of a number counts."""
         self.drop(kept.xact.xid)
+        # A hundred thousand transactions may wait, and the tables are few.
+        relations = (self._relations.setdefault(each, each) for each in kept.xact.relations)
+        kept.xact = replace(kept.xact, relations=tuple(relations))
         self.kept[kept.xact.xid] = kept
         self.members.setdefault(kept.group, set()).add(kept.xact.xid)
 
     def note(self, kept: Kept, at: int) -> None:
         """Note the end of a transaction."""
         self.ended.ends.setdefault(kept.group, {})[kept.xact.xid] = at
+
+    def forget_commits_behind(self, lsn: LSN) -> bool:
+        """Forget each COMMIT PREPARED that ends behind ``lsn``. True if there was one."""
+        behind = [each for each in self.kept.values() if (each.committed_at or 0) > lsn]
+        for kept in behind:
+            kept.committed_at = None
+            del self.ended.ends[kept.group][kept.xact.xid]
+        return bool(behind)
 
     def drop(self, xid: int) -> None:
         """Note that nothing is left to do for the transaction of this number, if there is one."""
@@ -149,10 +164,11 @@ class PreparedXacts:
         """Keep a transaction with ``size`` bytes of records, if it is not kept yet.
 
         Durable after ``make_durable``. A transaction of the same number and another PREPARE is what
-        an earlier server left, and goes.
+        an earlier server left, and goes. So does the transaction that a SKIP names by now: the
+        PREPARE was not confirmed, and came again.
         """
         known = self.get(xact.xid)
-        if known is not None and known.is_same(xact):
+        if known is not None and known.is_same(xact) and (known.skipped or not xact.skipped):
             return
         name = gid_of(self._subid, xact.xid)
         with self._changing, self._disk_errors(name):
@@ -255,8 +271,12 @@ class PreparedXacts:
     def sweep(self, origin: LSN) -> None:
         """Remove what a dead worker left: halves of files, and transactions that the lake has.
 
-        Rolls back what a user wants rolled back.
+        Rolls back what a user wants rolled back. A COMMIT PREPARED that the lake does not have is
+        forgotten: no position behind was confirmed, so the publisher sends one again. If a standby
+        took over that did not have the COMMIT PREPARED, the new one may be far behind, and the
+        origin reaches the position of the old one before.
         """
+        self._settle()
         for path in self.folder.glob(f"*{NEW}"):
             path.unlink(missing_ok=True)
         marks = list(self.folder.glob(f"*{_ROLLED_BACK}"))
@@ -268,19 +288,30 @@ class PreparedXacts:
         done = [(at, each.xact) for each in kept if (at := each.committed_at) and at <= reached]
         if done:
             self.finish([xact for _, xact in done], max(at for at, _ in done))
+        with self._changing:
+            if self._here.forget_commits_behind(reached):
+                self._changed = self._noted = True
         self.make_durable()
         for path in marks:
             path.unlink(missing_ok=True)
 
-    def forget_behind(self, lsn: LSN) -> None:
-        """Forget what a server that is lost prepared and committed behind ``lsn``."""
+    def forget_behind(self, lsn: LSN, lake_lsn: LSN) -> None:
+        """Forget what a server that is lost prepared and committed behind ``lsn``.
+
+        A transaction that was prepared before, and committed behind, is prepared again. But if the
+        lake, which has changes up to ``lake_lsn``, may have the transaction, nothing is kept: a
+        second COMMIT PREPARED is then an error, and doubles no row.
+        """
+        self._settle()
         if not self.folder.is_dir():
             return
         with self._changing, self._disk_errors(FOLDER):
             here = self._here
             for kept in list(here.kept.values()):
-                if kept.xact.end_lsn > lsn:
+                is_in_lake = lsn < (kept.committed_at or 0) <= lake_lsn
+                if kept.xact.end_lsn > lsn or is_in_lake:
                     here.drop(kept.xact.xid)
+            here.forget_commits_behind(lsn)
             here.ended.finished = LSN(min(here.ended.finished, lsn))
             here.ended.write(self.folder)
             _sync_folder(self.folder)
@@ -289,13 +320,28 @@ class PreparedXacts:
     def forget(self) -> None:
         """Forget all: the subscription is dropped, or its slot is made anew.
 
-        A new slot begins after the end of every transaction that was prepared before.
+        A new slot begins after the end of every transaction that was prepared before. The removal
+        is on the disk before the caller goes on. After a power cut the files of a dropped
+        subscription would stay for ever; and behind a new slot, perhaps another server's, the old
+        transactions would be prepared, and an old ``finished`` would pass a lost COMMIT PREPARED.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
+        with self._disk_errors(FOLDER), suppress(FileNotFoundError):
+            _sync_folder(self.folder.parent)
         self._found = None
         self._unsynced = (self.folder, self.folder.parent, self.folder.parent.parent)
 
     # -- the disk -----------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Put the names of the folder onto the disk as a dead worker left them.
+
+        The ends of a group without a file are not read. So the group's removal has to be on the
+        disk before a file of ends without them is: a power cut would bring the group back.
+        """
+        if self.folder.is_dir():
+            with self._disk_errors(FOLDER):
+                _sync_folder(self.folder)
 
     def _remove_groups(self) -> None:
         """Remove the groups that hold nothing more; the ends that say so are on the disk.

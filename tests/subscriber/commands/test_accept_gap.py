@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from catalog.errcodes import (
@@ -20,113 +19,27 @@ from catalog.errcodes import (
 from catalog.leaked_slot import leaked_slot
 from catalog.pg_lsn import LSN
 from catalog.pg_replication_origin import origin_name
-from catalog.pg_subscription import Subscription, TableOptions, sync_slot_name, system_identifier
-from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
+from catalog.pg_subscription import TableOptions, sync_slot_name, system_identifier
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from subscriber.commands.accept_gap import accept_gap, anchor
-from subscriber.commands.context import CommandContext
-from subscriber.commands.create_drop import create_subscription
-from tests.subscriber.twins import Around, PublishedTable, Slot, around, statement
+from tests.subscriber.left_behind import COLUMNS, Left, left_behind
+from tests.subscriber.twins import Slot
+from tests.workers.prepared import keep
 from workers.lake.memory.destination import MemoryDestination
-from workers.lake.memory.lake import MemoryLake
-from workers.lake.table import LakeColumn, LakeIdent, Stamp
+from workers.lake.table import LakeIdent, Stamp
 from workers.process import failpoints
 from workers.publisher.same_server import ServerMisfit, judge_server, judge_slot
+from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_xacts import PreparedXacts
 from workers.tables.position import check_position
 
-COLUMNS = (LakeColumn("id", pa.int32()), LakeColumn("v", pa.int32()))
 ERROR = ObjectNotInPrerequisiteState("the publisher is behind", detail="It left.")
-STATES = {"ready": SubRelState.READY, "done": SubRelState.SYNCDONE, "new": SubRelState.INIT}
-
-
-@dataclass(slots=True)
-class Left:
-    """A subscription as it was left at 500: tables ``ready`` (400), ``done`` (s at 450) and
-    ``new`` (i); confirmed 480, the publisher at 1000 on timeline 1."""
-
-    world: Around
-    lake: MemoryLake
-    context: CommandContext
-
-    @property
-    def sub(self) -> Subscription:
-        found = self.world.store.subscription_by_name("mysub")
-        assert found is not None
-        return found
-
-    def rel(self, name: str) -> SubscriptionRel:
-        return next(r for r in self.world.store.rels(self.sub.oid) if r.relname == name)
-
-    def stamp(self, name: str) -> Stamp:
-        table = MemoryDestination(self.lake).table(LakeIdent("public", name))
-        assert table is not None
-        assert table.stamp is not None
-        return table.stamp
-
-    def origin(self) -> int:
-        found = self.world.store.origin_by_name(origin_name(self.sub.oid))
-        assert found is not None
-        return found.remote_lsn
-
-    def server(self, **changes: Any) -> None:
-        self.world.publisher.identity = replace(self.world.publisher.identity, **changes)
-
-    def accept(self) -> list[str]:
-        """What was said; afterwards everything fits, and a worker would start."""
-        self.world.notices.clear()
-        accept_gap("mysub", self.context)
-        assert self.world.events[-2:] == ["hold", "let go"]
-        rels = [rel for rel in self.world.store.rels(self.sub.oid) if rel.relname != "new"]
-        for rel in rels:
-            lake = MemoryDestination(self.lake).table(LakeIdent("public", rel.relname))
-            assert lake is not None
-            check_position(rel, lake, "mysub")
-        highest = LSN(max([self.origin(), self.sub.max_flush_lsn, *(r.lake_lsn for r in rels)]))
-        identity: Any = self.world.publisher.identity
-        assert judge_server(self.sub, highest, identity, ()) is None
-        with pytest.raises(ObjectNotInPrerequisiteState, match="there is no gap to accept"):
-            accept_gap("mysub", self.context)
-        return [f"{line.primary} {line.detail or ''}" for line in self.world.notices]
 
 
 @pytest.fixture
 def left(tmp_path: Path) -> Iterator[Left]:
-    world, lake = around(tmp_path), MemoryLake()
-    world.publisher.tables = {name: PublishedTable() for name in STATES}
-    world.publisher.identity = replace(world.publisher.identity, xlogpos=LSN(100))
-    sub = create_subscription(statement(), world.context)
-    dest = MemoryDestination(lake)
-    for rel in world.store.rels(sub.oid):
-        if rel.relname == "new":
-            continue
-        at = LSN(400 if rel.relname == "ready" else 450)
-        world.store.set_rel_state(
-            sub.oid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC
-        )
-        world.store.set_rel_state(sub.oid, rel.srrelid, SubRelState.SYNCDONE, at, Setter.TABLESYNC)
-        if rel.relname == "ready":
-            world.store.set_rel_state(sub.oid, rel.srrelid, SubRelState.READY, at, Setter.APPLY)
-        world.store.update_rel(
-            sub.oid, rel.srrelid, epoch="first", lake_lsn=at, floor=LSN(100), copied=True
-        )
-        dest.create_table(
-            LakeIdent("public", rel.relname),
-            COLUMNS,
-            owner=sub.subuuid,
-            relid=rel.srrelid,
-            stamp=Stamp(origin_name(sub.oid), at, "first", LSN(100)),
-        )
-    world.store.update_subscription(sub.oid, max_flush_lsn=LSN(480))
-    world.store.origin_advance(origin_name(sub.oid), LSN(500), "")
-    world.publisher.slots["mysub"].confirmed = LSN(470)
-    world.publisher.identity = replace(world.publisher.identity, xlogpos=LSN(1000))
-    context = replace(
-        world.context,
-        lake=lambda: MemoryDestination(lake),
-        lake_tables=lambda idents: [MemoryDestination(lake).table(ident) for ident in idents],
-    )
-    yield Left(world, lake, context)
-    world.store.close()
-    assert world.publisher.connections == 0
+    with left_behind(tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("changes", [{}, {"xlogpos": LSN(200)}])
@@ -301,6 +214,24 @@ def test_a_fork_that_is_not_known_begins_at_a_new_slot(left: Left, changes: dict
     begin = left.world.publisher.identity.xlogpos
     assert left.world.publisher.slots["mysub"].confirmed == begin
     assert_all_anchored(left, begin, ready=begin, done=begin)
+
+
+@pytest.mark.parametrize("committed", [None, 440, 480])
+def test_a_transaction_that_was_prepared_before_the_fork(left: Left, committed: int | None) -> None:
+    """One that the lake may have may not be committed again; one that it lacks is prepared."""
+    xacts = PreparedXacts(left.context.data_dir, left.sub.subuuid, left.sub.oid)
+    xact = PreparedXact("gid", 7, LSN(400), LSN(410), 0)
+    keep(xacts, xact, replace(xact, gid="lost", xid=8, end_lsn=LSN(431)))
+    if committed is not None:
+        xacts.commit(xact, LSN(committed))
+        xacts.make_durable()
+    left.server(timeline=2)
+    left.world.publisher.histories[2] = "1\t0/1AE\tpromoted"  # at 430; the lake is at 450
+    left.world.publisher.slots["mysub"].confirmed = LSN(700)
+    left.accept()
+    found = PreparedXacts(left.context.data_dir, left.sub.subuuid, left.sub.oid)
+    found.sweep(LSN(left.origin()))
+    assert [xact.gid for _, xact in found.all()] == ([] if committed == 440 else ["gid"])
 
 
 # Lake tables

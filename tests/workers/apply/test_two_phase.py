@@ -303,6 +303,19 @@ def test_a_table_that_was_copied_meanwhile_has_the_rows_from_the_copy(
     assert (publisher.keys("a"), publisher.keys("b")) == ([1], [])
 
 
+def test_a_commit_that_a_standby_s_commit_takes_the_place_of(publisher: Publisher) -> None:
+    """The worker died behind the note of the one; the origin is past it when the other comes."""
+    publisher.send(prepare(100, 7, A, a(1)))
+    (_, xact), *_ = publisher.xacts.all()
+    publisher.xacts.commit(xact, LSN(200))
+    publisher.xacts.make_durable()
+    publisher.restart()
+    publisher.send(plain(300, A, a(2)))
+    publisher.restart()
+    publisher.send(commit(400, 7))
+    assert (publisher.keys(), publisher.files()) == ([1, 2], [])
+
+
 def test_a_commit_without_its_prepare_is_an_error(publisher: Publisher) -> None:
     with pytest.raises(ReplicationError, match="does not exist") as caught:
         publisher.send(plain(100, A, a(1)), commit(200, 7), plain(300, a(2)))
@@ -362,6 +375,15 @@ def test_skip_drops_the_changes_and_not_the_transaction(
 def test_a_skipped_prepare_directly_before_its_commit(publisher: Publisher) -> None:
     skip(publisher, 99)
     publisher.send(prepare(100, 7, A, a(1)), commit(200, 7), plain(300, a(2)))
+    assert (publisher.keys(), publisher.files()) == ([2], [])
+
+
+def test_a_skip_of_a_prepare_that_was_kept_and_not_confirmed(publisher: Publisher) -> None:
+    """The PREPARE comes again, and takes the SKIP."""
+    publisher.send(prepare(100, 7, A, a(1)))
+    skip(publisher, 99)
+    publisher.send(prepare(100, 7, A, a(1)))
+    publisher.send(commit(200, 7), plain(300, A, a(2)))
     assert (publisher.keys(), publisher.files()) == ([2], [])
 
 

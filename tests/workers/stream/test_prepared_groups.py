@@ -97,3 +97,4 @@ def test_damaged_ends_are_an_error(tmp_path: Path, damage: bytes) -> None:
     with pytest.raises(ReplicationError) as caught:
         Ended.read(tmp_path)
     is_told(caught.value)
+    assert f'Or remove the whole directory "{tmp_path}".' in (caught.value.hint or "")

@@ -16,7 +16,7 @@ from config.monitor_limits import PREPARED_GROUP_BYTES
 from tests.workers.prepared import keep
 from workers.process import failpoints
 from workers.stream import prepared_xacts
-from workers.stream.prepared_groups import PreparedXact
+from workers.stream.prepared_groups import Ended, PreparedXact
 from workers.stream.prepared_xacts import PreparedXacts
 
 BEGIN, CHANGES, COMMIT = b"<begin>", b"changes", b"<commit>"
@@ -208,6 +208,40 @@ def test_a_group_of_the_same_number_is_not_ended_by_an_older_one(tmp_path: Path)
     assert (names(tmp_path), prepared(tmp_path)) == (["ended", "group_2"], ["pg_gid_16384_7"])
 
 
+@pytest.mark.parametrize("origin", [0, 199])
+def test_a_sweep_forgets_a_commit_that_the_lake_does_not_have(tmp_path: Path, origin: int) -> None:
+    """A standby without that COMMIT PREPARED took over; its own comes at 400."""
+    committed(tmp_path, XACT, NEXT)
+    xacts(tmp_path).sweep(LSN(origin))
+    xacts(tmp_path).sweep(LSN(300))
+    again = xacts(tmp_path)
+    assert again.get(7) == XACT
+    again.commit(XACT, LSN(400))
+    again.make_durable()
+    xacts(tmp_path).sweep(LSN(400))
+    assert (prepared(tmp_path), xacts(tmp_path).finished) == (["pg_gid_16384_8"], 400)
+
+
+def test_a_skip_of_a_prepare_that_comes_again_is_kept(tmp_path: Path) -> None:
+    """The PREPARE was kept and not confirmed, and a SKIP names the transaction since."""
+    found = kept(tmp_path, NEXT, XACT)
+    skipped = replace(XACT, skipped=True)
+    keep(found, skipped, records=RECORDS)
+    for each in (found, xacts(tmp_path)):
+        assert (each.get(7), each.get(8)) == (skipped, NEXT)
+        assert each.changes_of(skipped, 0, 0).tobytes() == b"".join(RECORDS)
+    keep(found, XACT)
+    assert found.get(7) == xacts(tmp_path).get(7) == skipped, "it stays skipped"
+
+
+def test_equal_relations_are_in_memory_once(tmp_path: Path) -> None:
+    """Transactions that were prepared in different batches, and read from different files."""
+    found = kept(tmp_path, replace(XACT, relations=(bytes([82] * 100),)))
+    keep(found, replace(NEXT, relations=(bytes([82] * 100),)))
+    for each in (found, xacts(tmp_path)):
+        assert len({id(raw) for _, xact in each.all() for raw in xact.relations}) == 1
+
+
 def test_a_user_rolls_back_what_the_publisher_forgot(tmp_path: Path) -> None:
     kept(tmp_path, XACT, NEXT)
     (tmp_path / "prepared" / "uuid" / "pg_gid_16384_7.rolled_back").touch()
@@ -217,17 +251,37 @@ def test_a_user_rolls_back_what_the_publisher_forgot(tmp_path: Path) -> None:
 
 def test_a_sweep_of_nothing_makes_nothing(tmp_path: Path) -> None:
     xacts(tmp_path).sweep(LSN(1_000))
-    xacts(tmp_path).forget_behind(LSN(1))
+    xacts(tmp_path).forget_behind(LSN(1), LSN(1))
+    xacts(tmp_path).forget()
     assert not (tmp_path / "prepared").exists()
 
 
 def test_what_a_lost_server_prepared_is_forgotten(tmp_path: Path) -> None:
     found = kept(tmp_path, XACT, replace(NEXT, end_lsn=LSN(300)))
     found.finish([], LSN(400))
-    found.forget_behind(LSN(200))
+    found.forget_behind(LSN(200), LSN(200))
     assert (prepared(tmp_path), xacts(tmp_path).finished) == (["pg_gid_16384_7"], 200)
     found.forget()
     assert (found.all(), found.finished) == ([], 0)
+
+
+@pytest.mark.parametrize(("lake", "left"), [(199, [XACT]), (200, [])], ids=["without", "with"])
+def test_a_commit_that_a_lost_server_had_is_forgotten(
+    tmp_path: Path, lake: int, left: list[PreparedXact]
+) -> None:
+    """Its successor commits once more, or the lake has the rows, and would have them twice."""
+    committed(tmp_path).forget_behind(LSN(150), LSN(lake))
+    found = xacts(tmp_path)
+    found.sweep(LSN(1_000))
+    assert [xact for _, xact in found.all()] == left
+
+
+def test_a_commit_that_the_successor_has_too_is_kept(tmp_path: Path) -> None:
+    """It may come again, finds its transaction, and the tables skip it."""
+    committed(tmp_path).forget_behind(LSN(200), LSN(250))
+    found = xacts(tmp_path)
+    found.sweep(LSN(100))
+    assert found.get(7) == XACT
 
 
 def test_a_catalog_that_was_rebuilt_may_number_the_subscription_otherwise(tmp_path: Path) -> None:
@@ -298,6 +352,32 @@ def test_what_a_dead_predecessor_kept_is_durable_before_it_is_confirmed(
     assert folders == [again.folder, again.folder.parent, tmp_path]
     again.make_durable()
     assert len(folders) == 3
+
+
+@pytest.mark.parametrize("step", ["sweep", "forget_behind"])
+def test_a_removal_is_on_the_disk_before_its_ends_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A dead worker removed a group. A power cut would bring the group back, without the ends."""
+    committed(tmp_path, XACT).finish([XACT], LSN(200))
+    keep(xacts(tmp_path), NEXT)
+    found, steps = xacts(tmp_path), list[str]()
+    monkeypatch.setattr(prepared_xacts, "_sync_folder", lambda _: steps.append("sync"))
+    monkeypatch.setattr(Ended, "write", lambda *_: steps.append("ends"))
+    if step == "sweep":
+        (found.folder / "pg_gid_16384_8.rolled_back").touch()
+        found.sweep(LSN(0))
+    else:
+        found.forget_behind(LSN(1), LSN(1))
+    assert steps[:2] == ["sync", "ends"]
+
+
+def test_what_is_forgotten_does_not_come_back_after_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, folders = kept(tmp_path), synced(monkeypatch)
+    found.forget()
+    assert folders == [found.folder.parent]
 
 
 def test_so_is_a_rollback_that_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
