@@ -160,7 +160,7 @@ class Settings(BaseModel):
         2, ge=0, le=262143, description="tables of one subscription synchronised at a time"
     )
     max_parallel_apply_workers_per_subscription: int = Field(
-        0,
+        2,
         ge=0,
         le=1024,
         description="large transactions of one subscription whose rows are written while they run, "

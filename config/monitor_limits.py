@@ -130,6 +130,11 @@ PARALLEL_MEMORY_BYTES: Final = 96 * _MB
 """The memory of such a slice, changes included (``SLICE_CHANGE_BYTES``)."""
 PARALLEL_STAND_IN_BYTES: Final = _MB
 """The most records in place of such a slice at the commit: more are read once more."""
+PARALLEL_WAIT_SECONDS: Final = 1.0
+"""Beside batches, a slice waits so long before its files are written. A publisher sends a large
+transaction in bursts: small transactions wait behind a burst, and come first."""
+PARALLEL_QUIET_SECONDS: Final = 2.0
+"""Without a batch for so long, nothing waits behind a burst, and a slice is written at once."""
 PREPARED_GROUP_BYTES: Final = 4 * _MB
 """Prepared transactions that share a file. The file stays as long as one of them is prepared. A
 larger transaction has a file of its own."""

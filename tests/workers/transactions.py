@@ -18,6 +18,9 @@ from workers.proto.messages import (
     Message,
     Relation,
     RelationColumn,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     TupleColumn,
     Update,
@@ -39,6 +42,17 @@ def relation(
 
 def row(*values: str) -> tuple[TupleColumn, ...]:
     return tuple(TupleColumn(ColumnStatus.TEXT, value.encode()) for value in values)
+
+
+def part(xid: int, *changes: Message, first: bool = False, sub: int = 0) -> list[bytes]:
+    """A part of a transaction in progress, of its subtransaction ``sub`` if that is given."""
+    inside = [encode.streamed(each, sub or xid) for each in changes]
+    return [encode.message(StreamStart(xid, first)), *inside, encode.message(StreamStop())]
+
+
+def commit(xid: int, at: int) -> bytes:
+    """The commit of a transaction in progress; the commit record is a byte before ``at``."""
+    return encode.message(StreamCommit(xid, LSN(at - 1), LSN(at), 0))
 
 
 def batch(*transactions: Sequence[Message], after: int = 0) -> Batch:

@@ -23,9 +23,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from config.monitor_limits import PARALLEL_QUIET_SECONDS, PARALLEL_WAIT_SECONDS
 from workers.stream.batch import Received
 
 T = TypeVar("T")
+
+
+def may_write(waits_since: float, last_batch: float, now: float) -> bool:
+    """Is it the turn of a piece that waits since ``waits_since``? Times are seconds.
+
+    A publisher sends nothing else in the middle of a burst of a large transaction. So small
+    transactions wait behind the burst, and the piece comes behind their batches.
+    ``last_batch`` is the end of the last batch.
+    """
+    is_quiet = now - last_batch >= PARALLEL_QUIET_SECONDS
+    return is_quiet or now - waits_since >= PARALLEL_WAIT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

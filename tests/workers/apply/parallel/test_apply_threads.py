@@ -22,10 +22,10 @@ from tests.workers.apply.test_follow_schema import WIDER, A, Publisher, shape, w
 from tests.workers.file_lake import FileLake
 from tests.workers.stream.test_in_progress import receive
 from tests.workers.subscribed import Subscribed
-from tests.workers.transactions import relation, row
+from tests.workers.transactions import commit, part, relation, row
 from workers.apply.copy_again import CopyAgain
 from workers.apply.follow_schema import SchemaFollower
-from workers.apply.parallel import apply_threads
+from workers.apply.parallel import apply_threads, pieces
 from workers.apply.parallel.apply_threads import ParallelApply
 from workers.apply.parallel.file_notes import FOLDER, FileNotes
 from workers.changes.by_table import frame_inside
@@ -39,9 +39,6 @@ from workers.proto.messages import (
     Insert,
     Message,
     StreamAbort,
-    StreamCommit,
-    StreamStart,
-    StreamStop,
     Truncate,
     TupleColumn,
     Update,
@@ -60,6 +57,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply_threads, "PARALLEL_LEAST_BYTES", LEAST)
     monkeypatch.setattr(apply_threads, "PARALLEL_MOST_BYTES", MOST)
     monkeypatch.setattr(spool_module, "SEGMENT_FIRST_BYTES", 0)
+    monkeypatch.setattr(pieces, "PARALLEL_WAIT_SECONDS", 0)
 
 
 @dataclass
@@ -132,17 +130,8 @@ def here(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def part(xid: int, *changes: Message, first: bool = False, sub: int = 0) -> list[bytes]:
-    inside = [encode.streamed(each, sub or xid) for each in changes]
-    return [encode.message(StreamStart(xid, first)), *inside, encode.message(StreamStop())]
-
-
 def inserts(first: int, count: int, relid: int = 1) -> list[Message]:
     return [Insert(relid, row(str(key), str(key))) for key in range(first, first + count)]
-
-
-def commit(xid: int, at: int) -> bytes:
-    return encode.message(StreamCommit(xid, LSN(at - 1), LSN(at), 0))
 
 
 def ordinary(xid: int, at: int, *changes: Message) -> list[bytes]:
@@ -170,6 +159,16 @@ def test_rows_are_in_files_before_the_commit_and_seen_behind_it(here: World) -> 
     assert len(here.dest.committed) == 2
     assert (here.dest.loose, here.notes(), here.reports[-1]) == (set(), [], [])
     assert here.world.position() == LSN(200)
+
+
+def test_batches_of_others_come_first(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice waits beside batches; rows that still wait are applied at the commit."""
+    monkeypatch.setattr(pieces, "PARALLEL_WAIT_SECONDS", 1e9)
+    here.take(*ordinary(8, 100, *inserts(50, 2)))
+    here.take(*part(7, *RELATIONS, *inserts(1, 20), first=True))
+    assert here.parallel._open[1].job is None
+    here.take(commit(7, 200))
+    assert here.rows()[0] == pairs(range(1, 21), range(50, 52))
 
 
 def test_records_of_files_are_not_read_again(here: World) -> None:

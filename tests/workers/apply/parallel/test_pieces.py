@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.apply.parallel.pieces import Pieces
+from workers.apply.parallel.pieces import Pieces, may_write
 from workers.stream.batch import Received
 
 LEAST, MOST = 10, 20
@@ -135,3 +136,19 @@ def test_nothing_follows_what_was_given_up() -> None:
     pieces = Pieces[str](LEAST, MOST)
     pieces.give_up()
     assert pieces.next_part(Received(1, 700, 500, 500)) is None
+
+
+@pytest.mark.parametrize(
+    ("waits_since", "last_batch", "now", "expected"),
+    [
+        (10.0, float("-inf"), 10.0, True),  # no batch ever
+        (10.0, 9.9, 10.5, False),  # the batches behind the burst come first
+        (10.0, 10.9, 11.0, True),  # beside batches the piece has waited long enough
+        (10.0, 8.0, 10.0, True),  # nobody waits
+        (10.0, 8.1, 10.0, False),
+    ],
+)
+def test_a_piece_comes_behind_the_batches_of_a_burst(
+    waits_since: float, last_batch: float, now: float, expected: bool
+) -> None:
+    assert may_write(waits_since, last_batch, now) is expected
