@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from psycopg import pq
 
@@ -59,12 +59,15 @@ def _greet(sock: socket.socket) -> None:
 
 @contextmanager
 def streaming(script: Callable[[socket.socket], None]) -> Iterator[pq.abc.PGconn]:
-    """A connection in COPY_BOTH whose other end runs ``script``, then closes."""
+    """A connection in COPY_BOTH whose other end runs ``script``, then closes.
+
+    The test may end the connection earlier.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
         sock, _ = listener.accept()
-        with sock:
+        with sock, suppress(BrokenPipeError, ConnectionResetError):
             _greet(sock)
             script(sock)
 
