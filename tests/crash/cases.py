@@ -18,8 +18,20 @@ VERSIONS: Final = (
 )
 """Publishers that every case is played on."""
 
-STREAMING: Final = (*VERSIONS, pytest.param(17, id="pg17", marks=pytest.mark.matrix_only))
+_FIRST_TO_STREAM: Final = pytest.param(14, id="pg14", marks=pytest.mark.matrix_only)
+
+STREAMING: Final = (
+    *VERSIONS,
+    pytest.param(17, id="pg17", marks=pytest.mark.matrix_only),
+    _FIRST_TO_STREAM,
+)
 """Publishers that transactions in progress are played on."""
+
+FILES_BEFORE: Final = (*VERSIONS, _FIRST_TO_STREAM)
+"""Publishers that files before the commit are played on."""
+
+PREPARING: Final = (*VERSIONS, pytest.param(15, id="pg15", marks=pytest.mark.matrix_only))
+"""Publishers that prepared transactions are played on; 15 is the first that sends any."""
 
 ALWAYS: Final = (
     "test_background_sync.py",

@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 from tests.crash.cases import (
+    FILES_BEFORE,
     ITSELF,
     LAKE_SERVER,
     LAUNCHER,
-    VERSIONS,
     Case,
     Way,
     assert_right,
@@ -67,7 +67,7 @@ class ParallelRounds(Rounds):
             SMALL.format(name=self.database.name),
             f"CREATE SCHEMA {self.name}",
             f"CREATE TABLE {self.name}.big (id int PRIMARY KEY, v text)",
-            f"CREATE PUBLICATION {self.name} FOR TABLES IN SCHEMA {self.name}",
+            f"CREATE PUBLICATION {self.name} FOR TABLE {self.name}.big",
         )
         self.family.create(self.name, self.database.dsn, [self.name], streaming="parallel")
         self.family.pgsub.wait(self.name)
@@ -129,7 +129,7 @@ def _played(
     return played(made, cases_of(PARALLEL, *ways), name, **THREADS)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=FILES_BEFORE)
 def with_the_lake_server(
     request: pytest.FixtureRequest, family: Family
 ) -> Iterator[ParallelRounds]:
@@ -137,7 +137,7 @@ def with_the_lake_server(
     yield from _played(request, family, "parallel_lake", (*ITSELF, LAKE_SERVER))
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=FILES_BEFORE)
 def with_the_launcher(
     request: pytest.FixtureRequest, family_on_a_remote_lake: Family
 ) -> Iterator[ParallelRounds]:

@@ -13,16 +13,21 @@ alone.
 
 Every transaction emits a logical message, and another one follows outside of it. Both are rows of a
 lake table, once.
+
+In a test of its own large transactions run when the power fails (``streaming = parallel``), and
+their rows are in data files before a commit. A file that no snapshot has is gone after a start.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +36,7 @@ import psycopg
 import pytest
 
 from catalog.pg_lsn import LSN
-from tests.crash.family import Family
+from tests.crash.family import Family, wait_confirmed
 from tests.crash.loop_disk import LoopDisk
 from tests.fix_publisher import Database
 from tests.twin import native_rows
@@ -49,6 +54,14 @@ CAUGHT_UP_SECONDS = 240.0
 TEST_SECONDS = 3600
 KEYS = 200
 MOST_OPEN, STAY_OPEN = 3, 3
+STREAMED = "cut_streamed"
+STREAMED_CUTS = 8
+OPEN_SECONDS = 4.0
+LARGE_ROWS = 4_000
+LARGE = (
+    "INSERT INTO streamed.big SELECT i, repeat(md5(i::text), 200 + 20)"
+    " FROM generate_series({first}, {last}) i"
+)
 
 
 @dataclass(slots=True)
@@ -129,6 +142,37 @@ class Load(threading.Thread):
         held.ended = _position(connection)
 
 
+class LargeLoad(threading.Thread):
+    """Large transactions, every other one rolled back; small ones while a large one is open."""
+
+    def __init__(self, database: Database, first: int) -> None:
+        super().__init__(name="large load", daemon=True)
+        self.database = database
+        self.number = first
+        self.ending = threading.Event()
+
+    def run(self) -> None:
+        with (
+            psycopg.connect(self.database.dsn) as large,
+            psycopg.connect(self.database.dsn, autocommit=True) as small,
+        ):
+            while not self.ending.is_set():
+                number = self.number = self.number + 1
+                first = number * LARGE_ROWS
+                large.execute(LARGE.format(first=first, last=first + LARGE_ROWS - 1).encode())
+                until = time.monotonic() + OPEN_SECONDS
+                while time.monotonic() < until and not self.ending.wait(0.02):
+                    small.execute("INSERT INTO streamed.small VALUES (%s)", [number])
+                if number % 2:
+                    large.commit()
+                else:
+                    large.rollback()
+
+    def end(self) -> None:
+        self.ending.set()
+        self.join()
+
+
 def _position(connection: psycopg.Connection) -> LSN:
     row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
     assert row is not None
@@ -206,6 +250,64 @@ def test_a_power_cut_takes_nothing_that_was_confirmed(
         assert _held(family) == sorted(database.execute("SELECT n FROM prep.held")), cut
     assert confirmed, "no cut came after a confirmed transaction"
     assert kept, "no cut came between a confirmed PREPARE and its end"
+
+
+@pytest.mark.timeout(TEST_SECONDS)
+def test_a_power_cut_leaves_no_file_of_a_transaction_in_progress(
+    disk: LoopDisk, family: Family, database: Database
+) -> None:
+    database.run(
+        f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'",
+        "CREATE SCHEMA streamed",
+        "CREATE TABLE streamed.big (id int PRIMARY KEY, v text)",
+        "CREATE TABLE streamed.small (n int)",
+        "CREATE PUBLICATION streamed FOR TABLES IN SCHEMA streamed",
+    )
+    family.configure(max_parallel_apply_workers_per_subscription="2")
+    family.create(STREAMED, database.dsn, ["streamed"], streaming="parallel")
+    family.pgsub.wait(STREAMED)
+    moments = random.Random(SEED)
+    last, left = 0, 0
+    for cut in range(STREAMED_CUTS):
+        before, load = _files(family), LargeLoad(database, last)
+        load.start()
+        try:
+            wait_until(partial(_has_more, family, before), CAUGHT_UP_SECONDS, family.log_tail)
+            load.ending.wait(moments.uniform(0.0, OPEN_SECONDS))
+            _cut(disk, family)
+        finally:
+            load.end()
+        last = load.number
+        set_embedded_tables_back(family.pgsub.data_dir)
+        found = _loose(family)
+        left += len(found)
+        family.start()
+        wait_confirmed(family, database, STREAMED, timeout=CAUGHT_UP_SECONDS)
+        kept = found & _loose(family)
+        assert not kept, f"cut {cut}: {kept} of {found} are left behind"
+        for table, columns in (("big", "id, length(v)"), ("small", "n")):
+            query = f"SELECT {columns} FROM {{}}streamed.{table}"
+            ours = Counter(tuple(row.values()) for row in family.pgsub.sql(query.format("lake.")))
+            assert ours == Counter(database.execute(query.format(""))), (cut, table)
+    assert left, "no cut came between a file and its commit"
+
+
+def _files(family: Family) -> set[str]:
+    """The data files that were written before a commit."""
+    warehouse = family.pgsub.lake_dir / "warehouse" / "streamed"
+    return {path.name for path in warehouse.glob("*-big-*/data/pgsub-copy-*.parquet")}
+
+
+def _has_more(family: Family, before: set[str]) -> bool:
+    return bool(_files(family) - before)
+
+
+def _loose(family: Family) -> set[str]:
+    """Those that no snapshot has."""
+    table = family.pgsub.iceberg_table("streamed", "big")
+    manifests = {each for one in table.snapshots() for each in one.manifests(table.io)}
+    entries = (entry for each in manifests for entry in each.fetch_manifest_entry(table.io))
+    return _files(family) - {Path(entry.data_file.file_path).name for entry in entries}
 
 
 def _say(connection: psycopg.Connection, number: int, *, transactional: bool) -> None:

@@ -33,6 +33,7 @@ from tests.crash.rounds import Rounds, Rows, played
 from tests.fix_publisher import new_database, requested_publisher
 from tests.waiting import wait_until
 from workers.process.failpoints import APPLY, STREAM_COMMITTED, STREAM_PREPARED, STREAMED
+from workers.stream.prepared_xacts import FIRST_WITH_TWO_PHASE
 
 KILLED: Final[Way] = ("itself", "kill")
 RAISED: Final[Way] = ("itself", "raise")
@@ -43,7 +44,7 @@ TABLES: Final = ("log", "keyed")
 SCHEMA: Final = (
     "CREATE TABLE {s}.log (id int, v text)",  # a doubled row shows
     "CREATE TABLE {s}.keyed (id int PRIMARY KEY, v text)",
-    "CREATE PUBLICATION {s} FOR TABLES IN SCHEMA {s}",
+    "CREATE PUBLICATION {s} FOR TABLE {s}.log, {s}.keyed",
 )
 
 
@@ -58,7 +59,16 @@ class StreamedRounds(Rounds):
         """One round for each case."""
         self._prepare()
         for case in cases:
-            self._round(case)
+            if self.sends(case):
+                self._round(case)
+
+    def sends(self, case: Case) -> bool:
+        """Does a publisher of this version send what the case is about?"""
+        return case[2] != STREAM_PREPARED or self._has_two_phase
+
+    @property
+    def _has_two_phase(self) -> bool:
+        return self.database.server.version >= FIRST_WITH_TWO_PHASE
 
     def _prepare(self) -> None:
         self.database.run(
@@ -66,9 +76,8 @@ class StreamedRounds(Rounds):
             f"CREATE SCHEMA {self.name}",
             *(each.format(s=self.name) for each in SCHEMA),
         )
-        self.family.create(
-            self.name, self.database.dsn, [self.name], streaming="on", two_phase=True
-        )
+        options: dict[str, Any] = {"streaming": "on", "two_phase": self._has_two_phase}
+        self.family.create(self.name, self.database.dsn, [self.name], **options)
         self.family.pgsub.wait(self.name)
 
     def die_before_it_is_applied(self) -> tuple[bool, bool]:
@@ -205,9 +214,15 @@ def with_the_launcher(
     yield from _played(request, family_on_a_remote_lake, "streamed_launcher", (LAUNCHER,))
 
 
+def _assert_right(rounds: StreamedRounds, case: Case) -> None:
+    if not rounds.sends(case):
+        pytest.skip("the publisher sends no prepared transaction")
+    assert_right(rounds, case)
+
+
 @each(cases_of(STREAMED, KILLED))
 def test_no_row_is_lost_doubled_or_seen_early(killed: StreamedRounds, case: Case) -> None:
-    assert_right(killed, case)
+    _assert_right(killed, case)
 
 
 def test_what_is_received_and_not_applied_is_not_confirmed(killed: StreamedRounds) -> None:
@@ -218,9 +233,9 @@ def test_what_is_received_and_not_applied_is_not_confirmed(killed: StreamedRound
 def test_nor_by_an_error_or_the_lake_server_s_death(
     with_the_lake_server: StreamedRounds, case: Case
 ) -> None:
-    assert_right(with_the_lake_server, case)
+    _assert_right(with_the_lake_server, case)
 
 
 @each(cases_of(STREAMED, LAUNCHER))
 def test_nor_by_a_launcher_s_death(with_the_launcher: StreamedRounds, case: Case) -> None:
-    assert_right(with_the_launcher, case)
+    _assert_right(with_the_launcher, case)

@@ -20,7 +20,7 @@ from tests.crash.cases import (
     ITSELF,
     LAKE_SERVER,
     LAUNCHER,
-    VERSIONS,
+    PREPARING,
     Case,
     Way,
     assert_right,
@@ -216,7 +216,7 @@ def _played(
     database.drop()
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=PREPARING)
 def with_the_lake_server(
     request: pytest.FixtureRequest, family: Family
 ) -> Iterator[TwoPhaseRounds]:
@@ -224,7 +224,7 @@ def with_the_lake_server(
     yield from _played(request, family, "two_phase_lake", (*ITSELF, LAKE_SERVER))
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=PREPARING)
 def with_the_launcher(
     request: pytest.FixtureRequest, family_on_a_remote_lake: Family
 ) -> Iterator[TwoPhaseRounds]:

@@ -85,5 +85,6 @@ def test_what_dies_does_so_on_all_versions() -> None:
     assert len(playing) >= 6
     for module in playing:
         source = inspect.getsource(module)
-        named = [f"params={name}" in source for name in ("VERSIONS", "STREAMING")]
+        names = ("VERSIONS", "STREAMING", "FILES_BEFORE", "PREPARING")
+        named = [f"params={name}" in source for name in names]
         assert any(named), module.__name__
