@@ -12,6 +12,7 @@ from tests.bench.core import Bench, Memory, Seen, must_equal
 from tests.bench.figures import Run, p95
 from tests.bench.load import SmallChanges, rate_of
 from tests.bench.long_cases import spilled
+from tests.bench.sides import Side
 from tests.waiting import wait_until
 
 ROWS: Final = 100
@@ -50,19 +51,24 @@ _ENABLED: Final = "SELECT two_phase FROM pg_replication_slots WHERE slot_name = 
 
 
 def commit(bench: Bench) -> None:
-    """10 M inserts in one transaction, from its COMMIT to visible: it was sent while it ran."""
+    """10 M inserts in one transaction, from its COMMIT to visible: it was sent while it ran.
+
+    ``on_s`` is ours with ``streaming = on``; else it is ``parallel``.
+    """
     total = bench.rows(10_000_000)
-    figures: dict[str, Run] = {}
-    for side, table in bench.streams():
-        memory = Memory(side)
-        inside = bench.transaction(f"INSERT INTO {table} SELECT * FROM made(1, {total})")
-        figures[side.name] = {
-            **bench.since_commit(side, table, inside),
-            "spill_mb": spilled(bench, side),
-            **memory.figures(),
-        }
-        must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    figures = {side.name: _committed(bench, side, table, total) for side, table in bench.streams()}
+    with bench.stream(bench.ours, streaming="on") as table:
+        figures["ours"] |= {"on_s": _committed(bench, bench.ours, table, total)["s"]}
     bench.record("commit_10m", figures, rows=total)
+
+
+def _committed(bench: Bench, side: Side, table: str, total: int) -> Run:
+    memory = Memory(side)
+    inside = bench.transaction(f"INSERT INTO {table} SELECT * FROM made(1, {total})")
+    seen = bench.since_commit(side, table, inside)
+    figures: Run = {**seen, "spill_mb": spilled(bench, side), **memory.figures()}
+    must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
+    return figures
 
 
 def spread(bench: Bench) -> None:
