@@ -46,8 +46,12 @@ def follows_rename(sub: Subscription, rel: SubscriptionRel, settings: RenameSett
     mode = options.on_rename or settings.on_rename
     changes = options.on_schema_change or settings.on_schema_change
     known = rel.remote_relid is not None and rel.other_relid is None
-    in_step = rel.srsubstate in SYNCED and not rel.suspended
-    return mode != SUSPEND and changes == "follow" and not options.shared and known and in_step
+    return mode != SUSPEND and changes == "follow" and not options.shared and known
+
+
+def is_in_step(rel: SubscriptionRel) -> bool:
+    """Does the apply worker rename the table? Else the table's sync worker does, before a copy."""
+    return rel.srsubstate in SYNCED and not rel.suspended
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ FOLLOWED = ("followed", "kept_on", "mapped_on", "renamed_farther.wanders")
 def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     flow = make_flow(publisher, "renamed")
     flow.both(*(f"CREATE TABLE {table} (a int PRIMARY KEY)" for table in ("was", "stays", "part")))
-    olds = ("follows", "kept", "mapped", "wanders")
+    olds = ("follows", "kept", "mapped", "wanders", "again")
     flow.both(*(f"CREATE TABLE {table} (a int PRIMARY KEY, v int)" for table in olds))
     flow.both("CREATE SCHEMA renamed_far")
     flow.pub.run(
@@ -42,6 +42,7 @@ def flow(publisher: EmbeddedPublisher, make_flow: Callable[..., Flow]) -> Flow:
     name = flow.subscribe("main", ["renamed_pub"], tables={**tables, "kept": {"on_rename": "keep"}})
     flow.checkpoint("copied", "was", "stays")
     _rename_and_follow(flow, name)
+    _rename_before_the_copy(flow, name)
     flow.pub.run(
         "INSERT INTO was VALUES (2)",
         "ALTER TABLE was RENAME TO moved",
@@ -102,6 +103,22 @@ def _rename_and_follow(flow: Flow, name: str) -> None:
     flow.facts["snapshots"] = flow.lake("SELECT count(*) AS n FROM {t}.followed.snapshots")
 
 
+def _rename_before_the_copy(flow: Flow, name: str) -> None:
+    """The table is to be copied again, and its new name is committed before the copy begins."""
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with flow.pub.connect() as other:
+        other.execute("BEGIN; ALTER TABLE again RENAME TO again_on")
+        flow.pgsub.command("refresh", name, "--recopy", ".".join(flow.qualified("again")))
+        wait_until(lambda: flow.pub.execute(waits) == [(1,)], 60, flow.pgsub.log_tail)
+        other.execute("COMMIT")
+    flow.sub.run("ALTER TABLE again RENAME TO again_on")
+    _wait_for_names(flow, {"again_on"})
+    flow.pub.run(_change("again_on", 30))
+    flow.catch_up()
+    ours = flow.pgsub.rows("renamed", "again_on", ["a", "v"])
+    flow.facts["again_on"] = (ours, native_rows(flow.sub, "again_on", ["a", "v"]))
+
+
 def _change(table: str, first: int) -> str:
     return (
         f"BEGIN; INSERT INTO {table} SELECT i, 0 FROM generate_series({first + 1}, {first + 5}) i;"
@@ -118,6 +135,12 @@ def _wait_for_names(flow: Flow, names: set[str]) -> None:
         return wanted <= {(row["nspname"], row["relname"]) for row in rels}
 
     wait_until(are_known, 120, flow.pgsub.log_tail)
+
+
+def test_a_table_is_renamed_before_its_copy(flow: Flow) -> None:
+    ours, theirs = flow.facts["again_on"]
+    assert in_order(ours) == theirs
+    assert len(ours) > 10
 
 
 @pytest.mark.parametrize("table", FOLLOWED)
@@ -147,7 +170,8 @@ def test_refresh_copies_it_under_its_new_name(flow: Flow) -> None:
     assert first(flow.same("refreshed", "moved")) == [1, 2, 3, 4]
     assert first(flow.same("refreshed", "stays")) == [1]
     assert first(flow.same("refreshed", "was")) == [1, 2]
-    followed = dict.fromkeys(("followed", "kept_on", "mapped_on", "wanders"), "r")
+    names = ("followed", "kept_on", "mapped_on", "wanders", "again_on")
+    followed = dict.fromkeys(names, "r")
     assert flow.facts["states"] == {"moved": "r", "stays": "r", "portion": "r", **followed}
 
 

@@ -50,7 +50,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription, SyncSlot, sync_slot_name, system_identifier
 from catalog.pg_subscription_rel import NOT_SUSPENDED, Setter, SubRelState, SubscriptionRel
 from workers.apply.apply_batch import Applier
-from workers.apply.publisher_link import connected_publisher, table_checks
+from workers.apply.publisher_link import connected_publisher, rename_watch, table_checks
 from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.lake.column_changes import ColumnChange
 from workers.lake.destination import Destination
@@ -72,8 +72,10 @@ from workers.sync.columns_of_copy import with_options
 from workers.sync.context import SyncContext
 from workers.sync.copied_columns import CopiedColumns
 from workers.sync.copy_table import copy_table
+from workers.sync.renamed import following_name
 from workers.sync.suspend import suspending
 from workers.sync.table_writer import SyncWriter
+from workers.tables.rename_tables import settle_rename_of
 from workers.tables.shared_tables import publish_table_copy
 from workers.tables.writer import LakeWriter
 from workers.tables.written import store_durable
@@ -88,6 +90,8 @@ def table_sync_worker_main(process: WorkerProcess) -> None:
     if rel is None or rel.srsubstate is SubRelState.SYNCDONE or not rel.awaits_sync:
         raise WorkerExit("the table is synchronised already, suspended, or left the subscription")
     dest = process.lake.open(process.settings)
+    sub = settle_rename_of(dest, process.store, sub, rel.srrelid)
+    rel = process.store.rel(sub.oid, rel.srrelid) or rel
     process.applying = True
     synchronising = error_context(f'synchronising table "{rel.nspname}.{rel.relname}"')
     with suspending(process, sub, rel, dest), synchronising:
@@ -200,7 +204,8 @@ def _copy(
         )
     process.link.report(phase=None)
     failpoints.reach("tablesync.slot_created")
-    with at_fault(rel):
+    watch = rename_watch(process, sub, conn)
+    with at_fault(rel), following_name(watch, context.store, sub, rel, start):
         rel, lake, columns = copy_table(process, conn, sub, rel, context.dest, branch, start)
     failpoints.reach("tablesync.copied")
     check_own_server(conn, sub)  # a standby may have been promoted during the copy
@@ -221,6 +226,7 @@ def _applier(
         sub,
         writer,
         table_checks(process, sub, conn),
+        renames=rename_watch(process, sub, conn),
         own_relid=rel.srrelid,
         publishes_each_batch=publishes_each_batch,
         decided_lsn=start,

@@ -2,7 +2,8 @@
 
 A worker renames nothing while it has tables open. It notes the new names in the catalog and ends
 (``workers.tables.rename_watch``). The next apply worker calls ``settle_renames`` before it opens a
-table: no batch is in flight, no branch is in use, and the sessions of the dead worker are closed.
+table: no batch is in flight, no branch is in use, and the sessions of the dead worker are closed. A
+table that is to be copied belongs to its sync worker (``settle_rename_of``).
 
 The order for each noted table::
 
@@ -29,7 +30,7 @@ from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from catalog.table_renames import TableRename, under_present_names
+from catalog.table_renames import TableRename, is_in_step, under_present_names
 from workers.lake.destination import Destination
 from workers.lake.sources import owner_of
 from workers.lake.table import LakeIdent
@@ -39,17 +40,41 @@ log = logging.getLogger(__name__)
 
 
 def settle_renames(dest: Destination, store: CatalogStore, sub: Subscription) -> Subscription:
-    """Carry out the noted renames; the subscription with its options under the new names."""
+    """Carry out the noted renames; the subscription with its options under the new names.
+
+    Tables that are to be copied are left to their sync workers, which may be running.
+    """
     for rename in store.renames(sub.oid):
         rel = store.rel(sub.oid, rename.relid)
-        if rel is None or _is_named_so(rename, store.rels(sub.oid)):
-            store.forget_rename(rename)
-            continue
-        lake = _rename_in_lake(dest, store, sub, rename, rel)
-        failpoints.reach(failpoints.TABLE_RENAMED)
-        _finish(store, dataclasses.replace(rename, lake_schema=lake.schema, lake_table=lake.table))
-        failpoints.reach(failpoints.RENAME_STORED)
+        if rel is None or is_in_step(rel):
+            _settle(dest, store, sub, rename, rel)
     return store.subscription(sub.oid) or sub
+
+
+def settle_rename_of(
+    dest: Destination, store: CatalogStore, sub: Subscription, relid: int
+) -> Subscription:
+    """The same for a table that is to be copied, in its sync worker."""
+    for rename in store.renames(sub.oid):
+        if rename.relid == relid:
+            _settle(dest, store, sub, rename, store.rel(sub.oid, relid))
+    return store.subscription(sub.oid) or sub
+
+
+def _settle(
+    dest: Destination,
+    store: CatalogStore,
+    sub: Subscription,
+    rename: TableRename,
+    rel: SubscriptionRel | None,
+) -> None:
+    if rel is None or _is_named_so(rename, store.rels(sub.oid)):
+        store.forget_rename(rename)
+        return
+    lake = _rename_in_lake(dest, store, sub, rename, rel)
+    failpoints.reach(failpoints.TABLE_RENAMED)
+    _finish(store, dataclasses.replace(rename, lake_schema=lake.schema, lake_table=lake.table))
+    failpoints.reach(failpoints.RENAME_STORED)
 
 
 def _is_named_so(rename: TableRename, rels: Collection[SubscriptionRel]) -> bool:
@@ -72,6 +97,8 @@ def _rename_in_lake(
         return old
     here, there = dest.table(old), dest.table(new)
     taken = store.is_lake_table_taken(rename)
+    if here is None and there is None and not taken:
+        return new  # the first copy makes the table
     if here is None and there is not None and there.owner == owner_of(sub, rel) and not taken:
         return new
     failpoints.reach(failpoints.BEFORE_TABLE_RENAME)

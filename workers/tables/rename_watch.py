@@ -17,10 +17,12 @@ lake, and changes under any name of the past find the table by the oid.
 Nothing is followed if the old name belongs to another table now: a staging table was swapped in,
 and the name is the contract (``workers.apply.name_watch``). A table that is not published under the
 new name has left its publication: the lake table stays. Left alone too are tables with
-``on_rename: suspend``, tables whose columns are not followed, shared lake tables, tables that are
-not synchronised, and an oid that two tables of the subscription have: the rows went to the table of
-the name, and the other one lacks them. A change under another name is then an error
-(``table_checks``).
+``on_rename: suspend``, tables whose columns are not followed, shared lake tables, and an oid that
+two tables of the subscription have: the rows went to the table of the name, and the other one lacks
+these rows. A change under another name is then an error (``table_checks``).
+
+A table that is to be copied is renamed by its sync worker, before the copy
+(``workers.sync.renamed``).
 
 A trace: table a, oid 1, is renamed to b while changes are queued::
 
@@ -44,7 +46,7 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from catalog.table_renames import KEEP, SUSPEND, TableRename, follows_rename
+from catalog.table_renames import KEEP, SUSPEND, TableRename, follows_rename, is_in_step
 from config.guc import Settings
 from config.monitor_limits import ALL_TABLES_SECONDS
 from workers.changes.by_table import FramedBatch
@@ -61,20 +63,22 @@ class TableRenamed(ObjectNotInPrerequisiteState):
 def decide_renames(
     sub: Subscription,
     rels: Collection[SubscriptionRel],
+    of: Iterable[SubscriptionRel],
     names: Mapping[int, RelName],
     holders: Mapping[RelName, int],
     published: Collection[RelName] | None,
     settings: Settings,
 ) -> list[tuple[SubscriptionRel, RelName]]:
-    """The tables among ``rels`` to rename, with the publisher's new name. Pure.
+    """The tables among ``of`` to rename, with the publisher's new name. Pure.
 
-    ``names`` are the present names by oid, ``holders`` the oids that have the subscribed names now,
-    ``published`` the names of published tables, if known.
+    ``rels`` are all tables of the subscription. ``names`` are the present names by oid, ``holders``
+    the oids that have the subscribed names now, ``published`` the names of published tables, if
+    known.
     """
     subscribed = {(rel.nspname, rel.relname) for rel in rels}
     twice = _named_twice(rels)
     found = []
-    for rel in rels:
+    for rel in of:
         was = (rel.nspname, rel.relname)
         now = names.get(rel.remote_relid or 0, was)
         if now == was or was in holders or now in subscribed or rel.remote_relid in twice:
@@ -159,17 +163,9 @@ class RenameWatch:
             self._told.clear()
         self._told |= self.seen
         self.seen.clear()
-        every, settings = list(rels), self.settings()
-        asked = {rel.remote_relid for rel in every if follows_rename(sub, rel, settings)}
-        if not asked:
-            return []
+        every = list(rels)
         try:
-            names = self.names({relid for relid in asked if relid is not None})
-            moved = decide_renames(sub, every, names, {}, None, settings)
-            if not moved:
-                return []
-            holders = self.relids([(rel.nspname, rel.relname) for rel, _ in moved])
-            published = self.published() or ()
+            return self.ask(sub, every, [rel for rel in every if is_in_step(rel)])
         except ReplicationError as error:
             log.info(
                 "action=names_not_compared sqlstate=%s the names of the publisher's tables could "
@@ -177,7 +173,27 @@ class RenameWatch:
                 *(error.code, error),
             )
             return []
-        return decide_renames(sub, every, names, holders, published, settings)
+
+    def ask(
+        self,
+        sub: Subscription,
+        rels: Collection[SubscriptionRel],
+        of: Collection[SubscriptionRel],
+    ) -> list[tuple[SubscriptionRel, RelName]]:
+        """Ask for the present names of tables ``of`` the subscription's ``rels``; those to rename.
+
+        Raises the publisher's error.
+        """
+        settings = self.settings()
+        asked = {rel.remote_relid for rel in of if follows_rename(sub, rel, settings)}
+        if not asked:
+            return []
+        names = self.names({relid for relid in asked if relid is not None})
+        moved = decide_renames(sub, rels, of, names, {}, None, settings)
+        if not moved:
+            return []
+        holders = self.relids([(rel.nspname, rel.relname) for rel, _ in moved])
+        return decide_renames(sub, rels, of, names, holders, self.published() or (), settings)
 
     def note(
         self, sub: Subscription, renamed: Iterable[tuple[SubscriptionRel, RelName]], lsn: LSN
@@ -217,5 +233,5 @@ def by_oid(
     rels: Mapping[RelName, SubscriptionRel],
     framed: FramedBatch,
 ) -> FramedBatch:
-    """``under_subscribed_names``; the same batch in a sync worker, which follows no name."""
+    """``under_subscribed_names``; the same batch for a worker without a watch."""
     return framed if watch is None else watch.under_subscribed_names(sub, rels, framed)
