@@ -12,7 +12,7 @@ import pyarrow as pa
 from workers.lake.effects import Effect
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
-from workers.lake.segment import RowsOf, Segment, SourcePart
+from workers.lake.segment import ChangesAhead, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import LayoutId, NewFile, OwnFiles, Staged
 from workers.lake.table import Identity, LakeIdent
 
@@ -28,6 +28,7 @@ class FileLake(MemoryDestination):
         self.files: dict[str, tuple[LakeIdent, pa.Table]] = {}
         self.committed: set[str] = set()
         self.error: Exception | None = None
+        self.takes_deletes = True
         self._numbers = itertools.count(1)
         self._files_lock = threading.Lock()
 
@@ -53,7 +54,8 @@ class FileLake(MemoryDestination):
         with self._files_lock:
             path = f"{rows_of.copy_id}/{next(self._numbers)}"
             self.files[path] = rows_of.ident, table
-        own = OwnFiles((NewFile(path, 1, table.num_rows),), LAYOUT, self._remove)
+        file = NewFile(path, 1, table.num_rows)
+        own = OwnFiles((file,), LAYOUT, self._remove, takes_deletes=self.takes_deletes)
         return Staged(table.num_rows, own=own)
 
     def _remove(self, path: str) -> None:
@@ -95,7 +97,13 @@ class FileLake(MemoryDestination):
 
             rows = replace(rows, decide=chosen)
         append = self._rows_of(segment.append)
-        return replace(segment, append=append, key_lookup=keys, row_lookup=rows)
+        ahead = tuple(self._with_rows(each) for each in segment.ahead)
+        return replace(segment, append=append, key_lookup=keys, row_lookup=rows, ahead=ahead)
+
+    def _with_rows(self, each: ChangesAhead) -> ChangesAhead:
+        rows = self._rows_of(each.rows)
+        assert rows is not None
+        return replace(each, rows=rows)
 
     def _rows_of(self, staged: Staged | None) -> Staged | None:
         if staged is None or staged.own is None:

@@ -152,7 +152,7 @@ class FramedBatch:
         return self._frame.end
 
     def stand_in(self) -> Bytes | None:
-        """The records of a stand-in for the slice; None if a change is no insert."""
+        """The records of a stand-in for the slice; None if an update has an old row."""
         return stand_in_records(self._frame)
 
     def runs_of_all(self, target: RelName) -> list[Run]:

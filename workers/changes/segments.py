@@ -104,9 +104,9 @@ def _segment(
     look_up_keys: bool,
 ) -> Segment:
     """Fold and stage one run; with ``truncate`` the table is emptied first."""
-    run = _lay_out(work, relation, changes, coverage)
+    run = lay_out(work, relation, changes, coverage)
     full = relation.replident == REPLICA_IDENTITY_FULL
-    keys = _other_keys(work, run)
+    keys = other_keys_of(work, run)
     try:
         if full and not _inserts_only(changes):
             return _whole_rows(work, run, truncate=truncate)
@@ -119,7 +119,7 @@ def _segment(
         raise value_error(error, run, work.table) from None
 
 
-def _lay_out(
+def lay_out(
     work: TableWork, relation: Relation, changes: Changes, coverage: Coverage
 ) -> LaidOutRun:
     """Map the columns, and check that rows can be found if some change needs a row."""
@@ -134,7 +134,8 @@ def _lay_out(
     return LaidOutRun(relation, changes, coverage, layout)
 
 
-def _other_keys(work: TableWork, run: LaidOutRun) -> tuple[tuple[int, ...], ...]:
+def other_keys_of(work: TableWork, run: LaidOutRun) -> tuple[tuple[int, ...], ...]:
+    """The declared keys besides the replica identity; an error is the first change's fault."""
     try:
         return other_keys(run.relation, work.table, work.options, run.coverage)
     except ReplicationError as error:

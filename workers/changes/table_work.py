@@ -23,7 +23,7 @@ from workers.columnar.fold.by_key import Keyed
 from workers.columnar.fold.whole_rows import Full
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts
-from workers.lake.segment import Constants, RowsOf, Segment
+from workers.lake.segment import ChangesAhead, Constants, RowsOf, Segment
 from workers.lake.staged_rows import Staged, joined_files
 from workers.lake.table import LakeIdent, LakeTable
 
@@ -130,6 +130,11 @@ class TableWork:
             constants=self.constants(run),
         )
 
+    def add_ahead(self, run: LaidOutRun, keys: Staged, rows: Staged) -> None:
+        """Add a segment of changes whose new ``rows`` are in files before the commit."""
+        ahead = (ChangesAhead(keys, rows),)
+        self.segments.append(Segment(run.columns, run.key, source=self.source, ahead=ahead))
+
     def constants(self, run: LaidOutRun) -> Constants:
         """The columns that a run lacks, with the value of its new rows."""
         return tuple(each for each in self._constants if each[0] not in run.columns)
@@ -164,19 +169,28 @@ class TableWork:
     def absorb(self, later: TableWork) -> None:
         """Take over the data files of a later slice of the transaction, in one commit if possible.
 
-        Both works are nothing but ``files``.
+        Both works are nothing but ``files``, or changes with new rows in files.
         """
         for segment in later.segments:
             last, staged = self.segments[-1], segment.append
+            if segment.ahead and last.ahead and replace(segment, ahead=last.ahead) == last:
+                self.segments[-1] = replace(last, ahead=last.ahead + segment.ahead)
+                self._take_over(segment)
+                continue
             together = None if staged is None else joined_files(last.append, staged)
             if together is not None and replace(segment, append=last.append) == last:
                 self.segments[-1] = replace(last, append=together)
                 self._staged[-1] = together
-            elif staged is not None:
+            else:
                 self.segments.append(segment)
-                self._staged.append(staged)
+                self._take_over(segment)
         self._add_misses(later)
         later.segments, later._staged, later._folded = [], [], []
+
+    def _take_over(self, segment: Segment) -> None:
+        """Remove the staged rows of a segment together with the own rows."""
+        self._staged += [] if segment.append is None else [segment.append]
+        self._staged += [staged for each in segment.ahead for staged in (each.keys, each.rows)]
 
     def stage_if_any(
         self,

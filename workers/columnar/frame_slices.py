@@ -23,19 +23,19 @@ import numpy as np
 from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
 from workers.columnar.frame import Frame, OpenTransaction, frame_part, record_end
 from workers.columnar.kernel import kernel
-from workers.columnar.tuples import INSERT, Bytes, readonly
+from workers.columnar.tuples import DELETE, UPDATE, Bytes, readonly
 
 _CHANGES = tuple(np.uint8(ord(byte)) for byte in "IUD")
 _BEFORE_TUPLE: Final = 10
-"""The bytes of an insert's record before the tuple: length, message type, relation, tuple type."""
+"""The bytes of a record before the first tuple: length, message type, relation, tuple type."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
     """``records`` in place of the records up to ``end``: what all checks of a slice look at.
 
-    All changes of the slice are inserts. The records are the messages that are no change, and the
-    first insert of each relation, in order.
+    The records are the messages that are no change, and the first change of each kind of each
+    relation, in order.
     """
 
     end: int
@@ -43,12 +43,14 @@ class StandIn:
 
 
 def stand_in_records(framed: Frame) -> Bytes | None:
-    """The records of a stand-in for a slice; None if a change is no insert."""
-    if not (framed.kind == INSERT).all():
+    """The records of a stand-in for a slice; None if an update has an old row."""
+    updates = framed.kind == UPDATE
+    if framed.old_kind[updates].any():
         return None
-    _, first = np.unique(framed.relid, return_index=True)
-    inserts = (framed.new_off[first] - _BEFORE_TUPLE).tolist()
-    starts = sorted(inserts + [control.offset - 4 for control in framed.control])
+    _, first = np.unique(framed.relid.astype(np.int64) << 8 | framed.kind, return_index=True)
+    tuples = np.where(framed.kind[first] == DELETE, framed.old_off[first], framed.new_off[first])
+    changes = (tuples - _BEFORE_TUPLE).tolist()
+    starts = sorted(changes + [control.offset - 4 for control in framed.control])
     found = [framed.buf[at : record_end(framed.buf, at, len(framed.buf))] for at in starts]
     return np.concatenate(found) if found else np.empty(0, np.uint8)
 

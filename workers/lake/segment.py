@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from catalog.pg_lsn import LSN
 from workers.lake.staged_rows import Staged
@@ -92,6 +92,25 @@ class KeyLookup:
     others: tuple[OtherKey, ...] = ()
 
 
+UPDATE_LINE: Final = 0
+DELETE_LINE: Final = 1
+INSERT_LINE: Final = 2
+"""The effect of a line of ``ChangesAhead.keys`` on the row with the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesAhead:
+    """Changes by key; data files hold the new rows before the commit.
+
+    ``keys`` has a line for each change, in order: ``op`` int8 (``UPDATE_LINE`` …) and ``b0``, the
+    key. Inserts come last. ``rows`` are whole rows of the table in the order of the lines, one for
+    each insert and update.
+    """
+
+    keys: Staged
+    rows: Staged
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A run of changes of one lake table under one layout, folded; segments apply in order.
@@ -108,7 +127,7 @@ class Segment:
     ``defaults`` are columns that only the lake has, each with a Spark expression for new rows;
     ``constants`` are columns with one value in all new rows, and are not in ``columns``.
     ``fill`` gives columns a single value in all rows that are there; nothing else is in the segment
-    then.
+    then. ``ahead`` are changes with new rows in files, in order; nothing else is in the segment.
     """
 
     columns: tuple[str, ...]
@@ -125,6 +144,7 @@ class Segment:
     from_branch: str | None = None
     constants: Constants = ()
     fill: Constants = ()
+    ahead: tuple[ChangesAhead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,15 @@ class OwnFiles:
 
     From the moment a commit is asked to add them they are ``committed``: whatever became of the
     commit, they may belong to the table. Until then this process removes them with ``remove``, by
-    their paths.
+    their paths. With ``takes_deletes`` the files keep the order of the staged rows, and a commit
+    may delete rows by position.
     """
 
     files: tuple[NewFile, ...]
     layout_id: LayoutId
     remove: Callable[[str], None] = field(repr=False, compare=False)
     committed: bool = False
+    takes_deletes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +120,7 @@ def joined_files(first: Staged | None, second: Staged) -> Staged | None:
     one, other = first.own, second.own
     if one.layout_id != other.layout_id or one.committed or other.committed:
         return None
-    own = OwnFiles(one.files + other.files, one.layout_id, one.remove)
+    takes_deletes = one.takes_deletes and other.takes_deletes
+    files = one.files + other.files
+    own = OwnFiles(files, one.layout_id, one.remove, takes_deletes=takes_deletes)
     return Staged(first.rows + second.rows, own=own)

@@ -21,7 +21,7 @@ from workers.columnar.frame_slices import (
     stand_in_records,
 )
 from workers.proto import encode
-from workers.proto.messages import Delete, Insert, Message, Relation, Truncate
+from workers.proto.messages import Delete, Insert, Message, Relation, Truncate, Update
 
 MANY = 10**9
 TWO_CHANGES = 2 * (SLICE_CHANGE_BYTES + 40)
@@ -134,8 +134,17 @@ def test_a_stand_in_shows_each_relation_in_order() -> None:
     assert shown == spool(*map(encode.message, expected)).tobytes()
 
 
-def test_only_inserts_have_a_stand_in() -> None:
+def test_a_stand_in_shows_each_kind_of_change() -> None:
+    one, two = insert("1"), insert("2")
+    assert isinstance(one, Insert)
+    update, delete = Update(TABLE, None, None, one.new), Delete(TABLE, "K", one.new)
+    shown = shown_of(SHAPE, one, two, delete, update, delete, update, two)
+    expected: list[Message] = [SHAPE, one, delete, update]
+    assert shown == spool(*map(encode.message, expected)).tobytes()
+
+
+def test_an_update_with_an_old_row_has_no_stand_in() -> None:
     one = insert("1")
     assert isinstance(one, Insert)
-    assert shown_of(SHAPE, one, Delete(TABLE, "K", one.new)) is None
+    assert shown_of(SHAPE, one, Update(TABLE, "K", one.new, one.new)) is None
     assert shown_of(SHAPE) == spool(encode.message(SHAPE)).tobytes()

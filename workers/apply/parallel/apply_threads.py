@@ -1,18 +1,20 @@
-"""Write the inserted rows of transactions in progress as data files, beside the batches.
+"""Write the new rows of transactions in progress as data files, beside the batches.
 
 PostgreSQL's leader apply worker gives a streamed transaction to a parallel apply worker, for
-application before the commit. A lake has no transaction to apply into, but an inserted row does not
+application before the commit. A lake has no transaction to apply into, but a new row does not
 depend on the lake: the row is appended, whatever else was committed meanwhile. So a thread for
-every transaction turns inserts into data files while the transaction runs. No snapshot names the
+every transaction turns new rows into data files while the transaction runs. No snapshot names the
 files. At the commit the files are added where the rows would be written
 (``workers.apply.parallel.ready_files``), in the order of the commits and behind all checks.
 
-A slice's rows of a table become files if all are inserts, if the table is in ``r`` and was copied
-whole (so that no key is looked up), if no declared key and no REPLICA IDENTITY FULL asks for more,
-if the lake table is in line with the message of the rows, and if the worker writes the table's
-files. All remaining changes wait in the spool and are applied at the commit, as with ``streaming =
-on``. The spool keeps all records up to the commit, so files may be given up at any time: after an
-error of a value, a full disk, a changed table, a roll-back.
+A slice's rows of a table become files if the table is in ``r`` and was copied whole (so that no
+inserted key is looked up), if no declared key and no REPLICA IDENTITY FULL asks for more, if the
+lake table is in line with the message of the rows, and if the worker writes the table's files.
+Updates and deletes need a key of one number, and all values (``workers.changes.changes_ahead``);
+the changed rows are looked up at the commit. All remaining changes wait in the spool and are
+applied at the commit, as with ``streaming = on``. The spool keeps all records up to the commit, so
+files may be given up at any time: after an error of a value, a full disk, a changed table, a
+roll-back.
 
 A transaction that alters a table between two of its changes gives up all files. The lake's columns
 change at the commit, between the slices: files of the columns before would be refused there, and a
@@ -37,7 +39,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,9 +62,17 @@ from workers.apply.apply_batch import Applier
 from workers.apply.parallel.file_notes import FileNotes, Note
 from workers.apply.parallel.in_line import is_in_line
 from workers.apply.parallel.pieces import Piece, Pieces, may_write
-from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, discard, inserts_of
+from workers.apply.parallel.ready_files import (
+    ReadyFiles,
+    TableFiles,
+    discard,
+    inserts_of,
+    kinds_of,
+    only_run,
+)
 from workers.apply.table_checks import run_in_form
 from workers.changes.by_table import FramedBatch, Run, frame_inside
+from workers.changes.changes_ahead import build_ahead
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
 from workers.changes.segments import build_segments
@@ -81,11 +91,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Inserted rows of a table, to be written."""
+    """Changes of a table whose new rows are to be written."""
 
     run: Run
     table: OpenTable
     options: TableOptions
+
+    @property
+    def is_new(self) -> bool:
+        """Are all changes inserts?"""
+        return inserts_of([self.run]) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +132,7 @@ class _Transaction:
     """A transaction in progress that has a thread; ``pid`` is the thread's.
 
     ``waits_since`` is when the next piece was received, if the piece waits.
+    ``waiting`` are the tables whose updates and deletes wait for the commit.
     """
 
     xid: int
@@ -129,6 +145,7 @@ class _Transaction:
     waits_since: float | None = None
     job: Future[Mapping[int, TableFiles]] | None = None
     part: _Part | None = None
+    waiting: set[int] = field(default_factory=set)
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
     begun: tuple[float, float] = field(default_factory=lambda: (time.time(), time.monotonic()))
 
@@ -239,20 +256,24 @@ class ParallelApply:
         applier = self._applier
         framed = frame_inside(buf, transaction.relmap, most)
         framed = by_oid(applier.renames, applier.sub, applier.rels, framed)
-        found = [self._rows_of(framed, target) for target in framed.targets]
+        found = [self._rows_of(framed, target, transaction.waiting) for target in framed.targets]
         rows = {each.table.rel.srrelid: each for each in found if each is not None}
         records = framed.stand_in() if len(rows) == len(found) else None
         if records is not None and len(records) > PARALLEL_STAND_IN_BYTES:
             records = None
         return _Part(rows, framed.end, records)
 
-    def _rows_of(self, framed: FramedBatch, target: RelName) -> _Rows | None:
+    def _rows_of(
+        self, framed: FramedBatch, target: RelName, waiting: Collection[int]
+    ) -> _Rows | None:
         """The rows of a table, if the rows can be written now."""
         rel = self._applier.rels.get(target)
         if rel is None or rel.srsubstate is not SubRelState.READY or not rel.copied:
             return None
-        run = inserts_of(framed.runs_of_all(target))
+        run = only_run(framed.runs_of_all(target))
         if run is None or run.relation is None or run.relation.replident == REPLICA_IDENTITY_FULL:
+            return None
+        if rel.srrelid in waiting and inserts_of([run]) is None:
             return None
         writer = self._applier.writer
         if writer.must_look_up_keys(rel):
@@ -351,7 +372,10 @@ def _take(transaction: _Transaction, *, waits: bool = False) -> None:
     made: Mapping[int, TableFiles] = {}
     try:
         made = job.result()
-        if not made:
+        rows = {} if part is None else part.rows
+        changed = [relid for relid, each in rows.items() if not each.is_new]
+        transaction.waiting.update(relid for relid in changed if relid not in made)
+        if not (made or changed):
             transaction.pieces.give_up()  # Spark writes the tables, or the rows are few
     except (ReplicationError, FailedTransaction) as error:
         _give_up(transaction, error)
@@ -393,13 +417,21 @@ def _write(rows: Mapping[int, _Rows], dest: Destination, file_id: str) -> Mappin
 
 def _write_table(rows: _Rows, dest: Destination, file_id: str) -> TableFiles | None:
     """Write a table's rows; None if they are few, or if Spark has to write the table's files."""
-    build = partial(build_segments, look_up_keys=False, source=rows.table.source, file_id=file_id)
-    work = build([rows.run], rows.table.lake, rows.options, dest)
-    if not work.files or rows.run.relation is None or rows.run.changes is None:
-        work.discard()
+    lake, source = rows.table.lake, rows.table.source
+    if rows.run.relation is None or rows.run.changes is None:
+        return None
+    if rows.is_new:
+        build = partial(build_segments, look_up_keys=False, source=source, file_id=file_id)
+        work: TableWork | None = build([rows.run], lake, rows.options, dest)
+        if work is not None and not work.files:
+            work.discard()
+            return None
+    else:
+        work = build_ahead(rows.run, lake, rows.options, dest, source=source, file_id=file_id)
+    if work is None:
         return None
     work.forget_changes()  # the files wait for the commit, and the records may be all that came
-    return TableFiles(work, rows.run.relation, len(rows.run.changes))
+    return TableFiles(work, rows.run.relation, kinds_of(rows.run.changes))
 
 
 def _stand_ins(pieces: Iterable[Piece[_Made]], first: int) -> dict[int, StandIn]:

@@ -6,9 +6,10 @@ stand in for the runs: no row is decoded, folded or written again. All checks lo
 first, so the checks decide about a table that was altered, suspended, skipped or copied meanwhile.
 If the files do not fit any more, the runs are written.
 
-A slice whose rows are all in files need not be framed again: a stand-in (``StandIn``), with an
-insert of each table, shows all checks what they look at. A stand-in may not be applied. So if the
-files of a stand-in do not fit, the transaction is applied once more, without files.
+A slice whose rows are all in files need not be framed again: a stand-in (``StandIn``), with a
+change of each kind of each table, shows all checks what they look at. A stand-in may not be
+applied. So if the files of a stand-in do not fit, the transaction is applied once more, without
+files.
 
 Files of slices in a row become a single commit. A slice with runs of the table comes behind the
 files, because a later change may be of a row in the files.
@@ -25,25 +26,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
 
 from catalog.errcodes import SerializationFailure
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
+from workers.columnar.column_reader import Changes
 from workers.columnar.frame_slices import StandIn
-from workers.columnar.tuples import INSERT
+from workers.columnar.tuples import DELETE, INSERT, UPDATE
 from workers.proto.messages import Relation
 from workers.publisher.replica_identity import Coverage
 from workers.stream.batch import Batch
 from workers.tables.write_batch import Slice
 
+Kinds = tuple[int, ...]
+"""The numbers of inserts, updates and deletes."""
+_OPERATIONS: Final = {"insert": INSERT, "update": UPDATE, "delete": DELETE}
+
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """The data files of a table's part of a piece: ``rows`` inserted rows of one layout."""
+    """The data files of a table's part of a piece: changes of one layout, counted by ``kinds``."""
 
     work: TableWork
     relation: Relation
-    rows: int
+    kinds: Kinds
 
 
 @dataclass(slots=True)
@@ -52,8 +61,8 @@ class ReadyFiles:
 
     ``stops`` are the offsets in the batch's bytes at which slices have to end. ``fits`` asks
     whether the table would still be written in the way of the files. ``stand_ins`` are the slices
-    that are not framed again, by the offset at which the slice begins. ``used`` are the rows in the
-    files that were put in, ``unseen`` those of them that no run had.
+    that are not framed again, by the offset at which the slice begins. ``used`` are the changes in
+    the files that were put in, ``unseen`` those of them that no run had, by kind.
     """
 
     stops: Sequence[int] = ()
@@ -61,7 +70,7 @@ class ReadyFiles:
     fits: Callable[[int, TableWork], bool] = lambda _relid, _work: False
     stand_ins: dict[int, StandIn] = field(default_factory=dict)
     used: int = 0
-    unseen: int = 0
+    unseen: Kinds = (0, 0, 0)
 
     def __bool__(self) -> bool:
         return bool(self.stops)
@@ -69,7 +78,9 @@ class ReadyFiles:
     @property
     def work_unseen(self) -> dict[str, object]:
         """The row changes of stand-ins beyond those that the runs had, as in ``work_of``."""
-        return {"rows": {"insert": self.unseen}} if self.unseen else {}
+        counts = zip(_OPERATIONS, self.unseen, strict=True)
+        rows = {operation: number for operation, number in counts if number}
+        return {"rows": rows} if rows else {}
 
     def put_in(self, slices: Iterable[tuple[int, Slice]]) -> Iterator[Slice]:
         """The slices, given with their ends, with files in place of runs where files fit."""
@@ -97,14 +108,15 @@ class ReadyFiles:
         stands_in = any(known.end == end for known in self.stand_ins.values())
         rest = dict(each.work)
         for relid, files in made.items():
-            rows = 1 if stands_in else files.rows
-            fits = relid not in each.unsure and _same_rows(rest.get(relid, ()), files, rows)
+            kinds = tuple(min(1, each) for each in files.kinds) if stands_in else files.kinds
+            fits = relid not in each.unsure and _same_changes(rest.get(relid, ()), files, kinds)
             if not (fits and self.fits(relid, files.work)):
                 files.work.discard()
                 continue
             del rest[relid]
-            self.used += files.rows
-            self.unseen += files.rows - rows
+            self.used += sum(files.kinds)
+            unseen = (n - seen for n, seen in zip(files.kinds, kinds, strict=True))
+            self.unseen = tuple(map(sum, zip(self.unseen, unseen, strict=True)))
             if relid in waiting:
                 waiting[relid].absorb(files.work)
             else:
@@ -139,17 +151,27 @@ def no_files(_part: Batch) -> ReadyFiles:
 
 def inserts_of(runs: Sequence[Run]) -> Run | None:
     """The only run, if all changes of the run are inserts."""
-    if len(runs) != 1 or runs[0].truncate:
+    run = only_run(runs)
+    if run is None or run.changes is None or not (run.changes.kind == INSERT).all():
         return None
-    relation, changes = runs[0].relation, runs[0].changes
-    if relation is None or changes is None or not (changes.kind == INSERT).all():
+    return run
+
+
+def only_run(runs: Sequence[Run]) -> Run | None:
+    """The only run, if the table is not emptied."""
+    if len(runs) != 1 or runs[0].truncate or runs[0].relation is None:
         return None
     return runs[0]
 
 
-def _same_rows(runs: Sequence[Run], files: TableFiles, rows: int) -> bool:
-    """Are the runs ``rows`` inserts of the layout of the files?"""
-    run = inserts_of(runs)
+def kinds_of(changes: Changes) -> Kinds:
+    """Count the changes by kind."""
+    return tuple(int(np.count_nonzero(changes.kind == kind)) for kind in _OPERATIONS.values())
+
+
+def _same_changes(runs: Sequence[Run], files: TableFiles, kinds: Kinds) -> bool:
+    """Are the runs changes of the layout of the files, as many of each kind?"""
+    run = only_run(runs)
     if run is None or run.changes is None or run.coverage is Coverage.PART:
         return False
-    return run.relation == files.relation and len(run.changes.kind) == rows
+    return run.relation == files.relation and kinds_of(run.changes) == kinds

@@ -39,6 +39,14 @@ from workers.lake.files.find_rows import RowLookup, is_found_here
 from workers.lake.files.key_cache import KeyCache
 from workers.lake.files.position_deletes import RowPositions, positions_by_file
 from workers.lake.files.read_rows import RowsInOrder, TooLargeToFetch, Unreadable
+from workers.lake.files.rows_ahead import (
+    NotAhead,
+    dead_rows,
+    decide,
+    in_groups,
+    lines_of,
+    own_of,
+)
 from workers.lake.files.table_layout import TableLayout, lacks_columns
 from workers.lake.files.updated_rows import (
     UpdatedRows,
@@ -103,6 +111,8 @@ class FileSegmentWriter(SegmentWriter):
 
     def accepts(self, segment: Segment) -> bool:
         """Can files hold all changes of the segment?"""
+        if segment.ahead:
+            return True  # nobody else can: the transaction is applied without the files, if at all
         merged = 0 if segment.merge is None else segment.merge.rows
         appended = 0 if segment.append is None else segment.append.rows
         if not (merged or appended or segment.row_lookup is not None):
@@ -127,6 +137,10 @@ class FileSegmentWriter(SegmentWriter):
 
     def steps(self, segment: Segment) -> Iterator[Step]:
         """A single commit. If only a look-up can tell, the look-up comes first."""
+        if segment.ahead:
+            for group in in_groups(segment.ahead, LOOK_UP_CHANGES):
+                yield self._commit(((replace(segment, ahead=group), None),))
+            return
         found = None
         if self._looks_up_first(segment):
             yield Barrier(segment.source)
@@ -272,6 +286,8 @@ class FileSegmentWriter(SegmentWriter):
         """Collect the parts of a segment; return the rows that were looked up, if any."""
         if lacks_columns(self.files, segment.columns):
             raise changed_meanwhile(self.ident)
+        if segment.ahead:
+            return self._change_ahead(segment, parts)
         if found is None and (segment.merge is not None or segment.row_lookup is not None):
             found = self._look_up(segment)
             if found is None:
@@ -350,6 +366,35 @@ class FileSegmentWriter(SegmentWriter):
         rows = UpdatedRows(self.files, segment, found.fetched)
         batches = rows.batches(staged, updates, RowsInOrder(old, row_of[updates]))
         self._add(layout_of_updated_rows(self.files), segment, batches, parts)
+
+    def _change_ahead(self, segment: Segment, parts: CommitParts) -> Found:
+        """Add files that were written before the commit, and delete what they replace.
+
+        Raises 40001 if deletes do not suffice: the transaction is applied without the files then.
+        """
+        own = [own_of(each) for each in segment.ahead]
+        live = self._list_files()
+        fits = {(each.layout_id, each.committed) for each in own} == {(self.files.layout_id, False)}
+        if live.files is None or not fits or self.other_writers or not self.files.keeps_positions:
+            raise changed_meanwhile(self.ident)
+        lines = lines_of(segment.ahead)
+        try:
+            lookup = RowLookup(
+                self.files, segment.key, lines.to_look_up(), segment.source, self.keys
+            )
+            rows = lookup.find(live.files, self.target.dead)
+            decided = decide(lines, rows["k"].to_numpy())
+        except (Unreadable, NotAhead):
+            raise changed_meanwhile(self.ident) from None
+        parts.deleted += [
+            self._positions(segment, rows),
+            dead_rows(segment.ahead, decided.dead),
+        ]
+        parts.counts = added(parts.counts, decided.counts)
+        for each in own:
+            parts.files += each.files
+            parts.staged.append(each)
+        return Found(rows, (), live.tip)
 
     def _change_whole_rows(
         self, segment: Segment, lookup: WholeRowLookup, parts: CommitParts

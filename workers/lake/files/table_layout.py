@@ -78,6 +78,16 @@ class TableLayout:
         """Format 3: deletes are vectors, and a row has a number that an update keeps."""
         return self.layout_id.format_version > 2
 
+    @property
+    def keeps_positions(self) -> bool:
+        """Are new rows where they were staged, and may the commit of a file delete some of them?
+
+        In format 3 the new row of an update has the number of the old row, which is not known
+        before the commit. Rows of a partitioned or sorted table change places.
+        """
+        is_plain = not (self.has_vectors or self.has_places or self.order)
+        return self.writes_deletes and is_plain
+
     def numbered(self) -> TableLayout:
         """The layout of files that hold the number of each row as a column; most files do not."""
         return replace(self, schema=self.schema.append(ROW_NUMBER))

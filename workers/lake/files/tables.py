@@ -286,5 +286,7 @@ def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch
         for file in written:
             files.store.remove(file.path)
         raise
-    own = OwnFiles(tuple(written), files.layout_id, files.store.remove)
+    own = OwnFiles(
+        tuple(written), files.layout_id, files.store.remove, takes_deletes=files.keeps_positions
+    )
     return Staged(sum(file.rows for file in written), own=own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +20,13 @@ from workers.lake.memory.rows import (
     new_values,
     same,
 )
-from workers.lake.segment import Segment, WholeRowLookup
-from workers.lake.staged_rows import Staged
+from workers.lake.segment import (
+    DELETE_LINE,
+    INSERT_LINE,
+    ChangesAhead,
+    Segment,
+    WholeRowLookup,
+)
 from workers.lake.table import LakeColumn, LakeIdent
 
 
@@ -45,19 +51,31 @@ class Work:
         if segment.key_lookup is not None:
             segment = segment.key_lookup.decide(find_keys(self.rows, segment, segment.key_lookup))
         if segment.merge is not None:
-            self._merge(segment, segment.merge)
+            self._merge(segment, as_dicts(segment.merge))
         if segment.row_lookup is not None:
             self._full(segment, segment.row_lookup)
         if segment.append is not None:
-            self._append(segment, segment.append)
+            self._append(segment, as_dicts(segment.append))
+        for each in segment.ahead:
+            self._change_ahead(segment, each)
         if segment.from_branch is not None:
             rows = self.elsewhere[segment.from_branch]
             self.rows += [row for row in rows if came_from(row, segment.source)]
 
-    def _merge(self, segment: Segment, staged: Staged) -> None:
+    def _change_ahead(self, segment: Segment, ahead: ChangesAhead) -> None:
+        """The changes as a MERGE, and then the inserted rows."""
+        new = iter(as_dicts(ahead.rows))
+        lines = [
+            (line if line["op"] == DELETE_LINE else line | next(new))
+            for line in as_dicts(ahead.keys)
+        ]
+        self._merge(segment, [line for line in lines if line["op"] != INSERT_LINE])
+        self._append(segment, [line for line in lines if line["op"] == INSERT_LINE])
+
+    def _merge(self, segment: Segment, staged: Sequence[Row]) -> None:
         """Apply changes as a single MERGE: a row is matched with the values before the MERGE."""
         changes: dict[tuple[Any, ...], Row] = {}
-        for change in as_dicts(staged):
+        for change in staged:
             changes[tuple(change[f"b{n}"] for n in range(len(segment.key)))] = change
         kept: list[Row] = []
         matched = added = 0
@@ -106,16 +124,16 @@ class Work:
         self._merged((), changes, len(changes), len(changes) - len(deleted))
         self.rows = [row for position, row in enumerate(self.rows) if position not in deleted]
         if append is not None:
-            self._append(segment, append)
+            self._append(segment, as_dicts(append))
 
-    def _append(self, segment: Segment, staged: Staged) -> None:
+    def _append(self, segment: Segment, staged: Sequence[Row]) -> None:
         constants = {name: value.as_py() for name, value in segment.constants}
         defaults, source = dict(segment.defaults) | constants, segment.source
         fresh = [
             generate(row, segment.generated)
             for row in (
                 complete(self.columns, new_values(segment, each), defaults, source)
-                for each in as_dicts(staged)
+                for each in staged
             )
         ]
         self.appended += len(fresh)

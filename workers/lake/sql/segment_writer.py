@@ -121,7 +121,12 @@ class MergeSegmentWriter(SegmentWriter):
         return True
 
     def steps(self, segment: Segment) -> Iterator[Step]:
-        """MERGE of the changes; new rows beside changes go back to the caller."""
+        """MERGE of the changes; new rows beside changes go back to the caller.
+
+        Files from before the commit cannot be taken: the transaction is applied without them.
+        """
+        if segment.ahead:
+            raise changed_meanwhile(self.ident)
         if segment.merge is not None and segment.merge.rows:
             yield self._merge(segment, segment.merge)
         if segment.row_lookup is not None:

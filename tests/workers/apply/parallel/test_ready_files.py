@@ -50,7 +50,7 @@ class Lake:
         self.dest.stage.return_value = Staged(rows, own=own)
         staged = work.stage([], pa.schema([]))
         work.segments.append(Segment(("a",), ("a",), append=staged))
-        return TableFiles(work, relation(), rows)
+        return TableFiles(work, relation(), (rows, 0, 0))
 
 
 def relation(column: str = "a") -> Relation:

@@ -1,0 +1,268 @@
+"""Which changes are staged before the commit, and that the rows are those of ``streaming = on``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from catalog.pg_lsn import LSN
+from catalog.pg_subscription import TableOptions
+from tests.workers.apply.parallel.test_apply_threads import (
+    NULL,
+    RELATIONS,
+    World,
+    ordinary,
+)
+from tests.workers.file_lake import FileLake
+from tests.workers.transactions import batch, commit, part, relation, row
+from workers.apply.parallel import apply_threads, pieces
+from workers.changes.by_table import frame_batch
+from workers.changes.changes_ahead import build_ahead
+from workers.changes.relation_map import LogicalRepRelMap
+from workers.changes.table_work import TableWork
+from workers.lake.memory.lake import MemoryLake
+from workers.lake.segment import DELETE_LINE, INSERT_LINE, UPDATE_LINE
+from workers.lake.table import LakeColumn, LakeIdent, Stamp
+from workers.proto import encode
+from workers.proto.messages import (
+    ColumnStatus,
+    Delete,
+    Insert,
+    Message,
+    StreamAbort,
+    TupleColumn,
+    Update,
+)
+from workers.stream import spool as spool_module
+
+IDENT = LakeIdent("public", "a")
+COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
+A = relation(1, "a", "id", "v")
+STAMP = Stamp("pg_1", LSN(100), "epoch", LSN(0))
+UNSENT = TupleColumn(ColumnStatus.UNCHANGED)
+
+
+def update(key: int, v: int) -> Message:
+    return Update(1, None, None, row(str(key), str(v)))
+
+
+def delete(key: int) -> Message:
+    return Delete(1, "K", (*row(str(key)), NULL))
+
+
+def insert(key: int, v: int) -> Message:
+    return Insert(1, row(str(key), str(v)))
+
+
+def built(
+    *changes: Message,
+    columns: tuple[LakeColumn, ...] = COLUMNS,
+    takes_deletes: bool = True,
+    options: TableOptions | None = None,
+) -> tuple[TableWork | None, FileLake]:
+    dest = FileLake(MemoryLake(), 1)
+    dest.takes_deletes = takes_deletes
+    table = dest.create_table(IDENT, columns, owner="u", relid=1, stamp=STAMP)
+    taken = batch([A, *changes])
+    framed = frame_batch(taken, LogicalRepRelMap())
+    (run,) = framed.runs_of_all(("public", "a"))
+    return build_ahead(run, table, options or TableOptions(), dest, file_id="id"), dest
+
+
+THREE = [update(key, 1) for key in (1, 2, 3)]
+
+
+def test_the_last_row_of_each_key_is_in_the_file() -> None:
+    changes = [*THREE, delete(7), insert(8, 5), update(1, 10), delete(2), update(8, 6)]
+    work, dest = built(*changes)
+    assert work is not None
+    [segment] = work.segments
+    [ahead] = segment.ahead
+    assert ahead.keys.table is not None
+    lines = [tuple(line.values()) for line in ahead.keys.table.to_pylist()]
+    assert sorted(lines[:-1]) == [
+        (UPDATE_LINE, 1), (UPDATE_LINE, 3), (DELETE_LINE, 2), (DELETE_LINE, 7)
+    ]  # fmt: skip
+    assert lines[-1] == (INSERT_LINE, 8)
+    [(_, rows)] = dest.files.values()
+    found = [tuple(each.values()) for each in rows.to_pylist()]
+    keys = [key for op, key in lines if op != DELETE_LINE]
+    assert found == [(key, {1: 10, 3: 1, 8: 6}[key]) for key in keys]
+    assert next(iter(dest.files)).startswith("id/")
+    work.discard()
+    assert dest.files == {}
+
+
+WAITING: dict[str, list[Message]] = {
+    "an unsent value": [*THREE, Update(1, None, None, (*row("4"), UNSENT))],
+    "another key": [*THREE, Update(1, "K", (*row("4"), NULL), row("5", "1"))],
+    "a key of a second row": [*THREE, insert(4, 1), insert(4, 2)],
+    "no new row": [delete(1), delete(2), delete(3)],
+    "few rows": [update(1, 1), delete(2)],
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_changes_that_wait_for_the_commit(what: str) -> None:
+    work, dest = built(*WAITING[what])
+    assert (work, dest.files) == (None, {})
+
+
+def test_tables_whose_changes_wait_for_the_commit() -> None:
+    for more in (
+        {"takes_deletes": False},
+        {"columns": (*COLUMNS, LakeColumn("ours", pa.int32()))},
+        {"columns": (LakeColumn("id", pa.string()), COLUMNS[1])},
+        {"options": TableOptions(keys=(("v",),))},
+        {"options": TableOptions(defaults=(("w", "1"),))},
+    ):
+        given: Any = more
+        work, dest = built(*THREE, **given)
+        assert (work, dest.files) == (None, {}), more
+
+
+# -- the rows -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply_threads, "PARALLEL_LEAST_BYTES", 150)
+    monkeypatch.setattr(apply_threads, "PARALLEL_MOST_BYTES", 400)
+    monkeypatch.setattr(pieces, "PARALLEL_WAIT_SECONDS", 0)
+    monkeypatch.setattr(spool_module, "SEGMENT_FIRST_BYTES", 0)
+
+
+def test_changes_are_in_files_and_the_commit_finds_the_rows(tmp_path: Path) -> None:
+    """Row 3 is deleted, and row 30 comes, behind the file and in front of the commit."""
+    with closing(World(tmp_path)) as here:
+        here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(1, 11))))
+        changes = [update(key, 1) for key in (*range(1, 11), 30, 99)]
+        here.take_and_write(*part(7, *RELATIONS, *changes, first=True))
+        assert len(here.dest.loose) == 1
+        here.take(*ordinary(8, 100, delete(3), insert(30, 0), update(4, 7)))
+        here.take_and_write(*part(7, *(update(key, 2) for key in range(1, 12)), delete(5)))
+        here.take(*part(7, update(6, 3)), commit(7, 200))
+        twice = dict.fromkeys((1, 2, 4, 7, 8, 9, 10), 2) | {6: 3, 30: 1}
+        assert here.rows()[0] == sorted(twice.items())
+        assert (here.dest.loose, len(here.dest.committed)) == (set(), 3)
+        assert here.applier.work_of_part["rows"] == {"update": 24, "delete": 1}
+
+
+def test_a_table_whose_changes_waited_once_is_not_tried_again(tmp_path: Path) -> None:
+    with closing(World(tmp_path)) as here:
+        here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(1, 31))))
+        here.dest.takes_deletes = False
+        changes = [update(key, 1) for key in range(1, 11)]
+        here.take_and_write(*part(7, *RELATIONS, *changes, first=True))
+        here.dest.takes_deletes = True
+        here.take(*part(7, *(update(key, 1) for key in range(11, 21))))
+        here.take_and_write(*part(7, *(insert(key, 1) for key in range(41, 51))))
+        assert len(here.dest.loose) == 1
+        here.take(commit(7, 200))
+        after = {key: int(key < 21 or key > 40) for key in (*range(1, 31), *range(41, 51))}
+        assert here.rows()[0] == sorted(after.items())
+
+
+KEYS = st.integers(1, 12)
+ONE = st.tuples(st.sampled_from(["update", "update", "update", "delete", "insert"]), KEYS)
+STEPS = st.one_of(
+    st.tuples(st.just("part"), st.lists(ONE, min_size=3, max_size=12)),
+    st.tuples(st.just("ordinary"), st.lists(ONE, min_size=1, max_size=5)),
+    st.tuples(st.just("savepoint"), st.lists(ONE, min_size=3, max_size=12)),
+    st.tuples(st.just("roll back"), st.just([])),
+    st.tuples(st.just("wait"), st.just([])),
+    st.tuples(st.just("commit"), st.just([])),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(STEPS, min_size=4, max_size=16))
+def test_rows_are_those_of_streaming_on(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[tuple[str, int]]]]
+) -> None:
+    """A transaction with savepoints changes some keys, beside ordinary ones of the same keys.
+
+    The publisher inserts no key that it has, and the order of the commits decides: an UPDATE or a
+    DELETE may find no row any more.
+    """
+    folder = tmp_path_factory.mktemp("worlds")
+    with (
+        closing(World(folder / "on", threads=0)) as on,
+        closing(World(folder / "parallel")) as parallel,
+    ):
+        sender = _Sender()
+        for what, changes in [*steps, ("commit", [])]:
+            if what == "wait":
+                parallel.written.wait(0.02)
+                parallel.written.clear()
+            messages = sender.step(what, changes)
+            for each in (on, parallel):
+                each.take(*messages)
+            assert parallel.rows() == on.rows()
+        assert (parallel.dest.loose, parallel.notes()) == (set(), [])
+        assert parallel.world.position() == on.world.position()
+
+
+class _Sender:
+    """Keys up to 12 are of ordinary transactions; the large one inserts keys of its own, too."""
+
+    def __init__(self) -> None:
+        self.xid, self.sub, self.next, self.at, self.v = 0, 0, 10, 100, 0
+        self.held: set[int] = set()
+        self.kept: set[int] = set()
+        self.inside: list[set[int]] = []
+
+    def step(self, what: str, changes: Sequence[tuple[str, int]]) -> list[bytes]:
+        if what == "ordinary":
+            self.at += 100
+            return ordinary(self._new_xid(), self.at, *self._changes(changes, self.held, 0))
+        if what == "commit" and self.xid:
+            self.at += 100
+            xid, self.xid, self.sub = self.xid, 0, 0
+            self.kept = self.inside.pop()
+            return [commit(xid, self.at)]
+        if what == "roll back" and self.sub:
+            sub, self.sub = self.sub, 0
+            self.inside.pop()
+            return [encode.message(StreamAbort(self.xid, sub))]
+        if what not in ("part", "savepoint"):
+            return []
+        first = not self.xid
+        if first:
+            self.xid, self.inside = self._new_xid(), [set(self.kept)]
+        if what == "savepoint" and not self.sub:
+            self.sub = self._new_xid()
+            self.inside.append(set(self.inside[-1]))
+        made = self._changes(changes, self.inside[-1], 100)
+        return part(self.xid, *RELATIONS, *made, first=first, sub=self.sub)
+
+    def _changes(
+        self, changes: Sequence[tuple[str, int]], held: set[int], own: int
+    ) -> list[Message]:
+        """``own`` is added to inserted keys, and to the changes of such."""
+        found: list[Message] = []
+        for what, key in changes:
+            self.v += 1
+            mine = key + own if key + own in held else key
+            if what == "insert" and key + own not in held:
+                held.add(key + own)
+                found.append(insert(key + own, self.v))
+            elif what == "delete":
+                held.discard(mine)
+                found.append(delete(mine))
+            else:
+                found.append(update(mine, self.v))
+        return found
+
+    def _new_xid(self) -> int:
+        self.next += 1
+        return self.next
