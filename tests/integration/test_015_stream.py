@@ -125,8 +125,7 @@ def flow(request: pytest.FixtureRequest, make_flow: Callable[..., Flow]) -> Flow
     _play(flow, "on")
     _stream(flow, name, "SET", "(streaming", "=", "parallel)")
     _play(flow, "parallel")
-    with flow.pgsub.settings(max_parallel_apply_workers_per_subscription="2"):
-        _play_large(flow)
+    _play_large(flow)
     with flow.pgsub.settings(spool_memory="64kB"):
         flow.alter(name, "SET (binary = true)")
         _play(flow, "file")
