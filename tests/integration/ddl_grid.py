@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Final
+from typing import Any, Final
 
+from catalog.pg_subscription_rel import SubRelState
 from catalog.store_sqlite import CatalogStore
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.fix_publisher import new_database
@@ -48,12 +49,18 @@ _LAKE_TYPES: Final = {
 
 
 class Grid:
-    """A publisher's database with a table for each kind, and a subscription."""
+    """A publisher's database with a table for each kind, and a subscription.
 
-    def __init__(self, pgsub: Pgsub, server: EmbeddedPublisher, *, captured: bool) -> None:
+    ``is_done`` is False while the DDL has not happened: tables are compared under the old names.
+    ``copied_early`` has what was copied before.
+    """
+
+    def __init__(
+        self, pgsub: Pgsub, server: EmbeddedPublisher, name: str, *, captured: bool
+    ) -> None:
         self.pgsub = pgsub
         self.captured = captured
-        self.schema = f"ddl_kinds_{server.version}_{'told' if captured else 'seen'}"
+        self.schema = f"ddl_{name}_{server.version}_{'told' if captured else 'seen'}"
         self.pub = new_database(server, self.schema, self.schema)
         self.name = self.pub.name
         self.kinds = {
@@ -61,6 +68,8 @@ class Grid:
             for name, kind in KINDS.items()
             if kind.since <= server.version and (captured or not kind.told)
         }
+        self.is_done = True
+        self.copied_early: dict[str, list[str]] = {}
         self.gaps: list[str] = []
         self.left: dict[str, str] = {}
         self.log_start = pgsub.log_file.stat().st_size
@@ -73,8 +82,11 @@ class Grid:
         """A kind's table before its DDL."""
         return self.text(name, self.kinds[name].schema + ".{t}")
 
-    def make(self) -> None:
-        """Tables with rows, a publication of all tables, and the subscription, with triggers."""
+    def make(self, **options: Any) -> None:
+        """Tables with rows, a publication of all tables, and the subscription, with triggers.
+
+        ``options`` are the subscription's.
+        """
         self.pub.run(*(f"CREATE SCHEMA {self.schema}{each}" for each in ("_far", "_was")))
         for name, kind in self.kinds.items():
             columns = {**BASE, **kind.columns}
@@ -89,16 +101,19 @@ class Grid:
         if self.pub.server.version >= 18:
             words.append("publish_generated_columns = stored")
         self.pub.run(f"CREATE PUBLICATION pub FOR ALL TABLES WITH ({', '.join(words)})")
-        options = {
+        tables = {
             self.table(name): dict(kind.options)
             for name, kind in self.kinds.items()
             if kind.options
         }
-        self.pgsub.create(
-            self.name, self.pub.dsn, ["pub"], tables=options, refresh="auto", enabled=False
-        )
+        options = {"refresh": "auto", "enabled": False, "tables": tables, **options}
+        self.pgsub.create(self.name, self.pub.dsn, ["pub"], **options)
         if self.captured:
             self.pgsub.command("ddl-capture", "install", self.name, "--execute")
+
+    def enable(self) -> None:
+        """Start the subscription's worker."""
+        self.pgsub.command("enable", self.name)
 
     # -- what is played --------------------------------------------------------------------------
 
@@ -139,12 +154,14 @@ class Grid:
     def pairs(self, name: str) -> list[str]:
         """The tables of a kind that the lake has."""
         kind = self.kinds[name]
+        if not self.is_done:
+            return [self.table(name)]
         return [] if kind.leaves else [self.text(name, each) for each in (kind.now, *kind.also)]
 
     def difference(self, name: str) -> str:
         """What the lake has otherwise than the publisher, of a kind; nothing if they are equal."""
         kind = self.kinds[name]
-        if kind.leaves:
+        if kind.leaves and self.is_done:
             return "subscribed" if self.table(name) in self.subscribed() else ""
         for table in self.pairs(name):
             said = self._difference(table, kind)
@@ -154,10 +171,15 @@ class Grid:
 
     def subscribed(self) -> set[str]:
         """The tables of the subscription."""
+        return set(self.states())
+
+    def states(self) -> dict[str, SubRelState]:
+        """The tables of the subscription, with their states."""
         with closing(CatalogStore.open(self.pgsub.data_dir)) as store:
             sub = store.subscription_by_name(self.name)
             assert sub is not None
-            return {f"{rel.nspname}.{rel.relname}" for rel in store.rels(sub.oid)}
+            rels = store.rels(sub.oid)
+            return {f"{rel.nspname}.{rel.relname}": rel.srsubstate for rel in rels}
 
     def _difference(self, table: str, kind: Kind) -> str:
         schema, _, relname = table.rpartition(".")
@@ -173,10 +195,10 @@ class Grid:
             column: str(found.schema.field(column).type).removeprefix("large_")
             for column in found.column_names
         }
-        more = ours.keys() - types.keys() - set(kind.kept)
+        more = ours.keys() - types.keys() - set(kind.kept if self.is_done else ())
         if more or not types.keys() <= ours.keys():
             return f"columns {sorted(ours)}, published {sorted(types)}"
-        types |= kind.wider
+        types |= kind.wider if self.is_done else {}
         others = {c: (ours[c], types[c]) for c in types if ours[c] != types[c]}
         if others:
             return f"types {others}"
@@ -192,10 +214,14 @@ class Grid:
 
     def end(self) -> None:
         """Wait until all are equal, and again behind further changes; ``left`` is what is not."""
-        self.left = self._settle()
+        self.settle()
         for name in self.kinds:
             if name not in self.left:
                 self.pub.run(*self.changes(name, 7000))
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until all are equal; ``left`` gets what is not."""
         self.left |= self._settle()
 
     def _settle(self) -> dict[str, str]:
@@ -282,12 +308,3 @@ def _lake_type(typname: str, typmod: int) -> str:
     if typname == "numeric" and typmod > 0:
         return f"decimal128({(typmod - 4) >> 16}, {(typmod - 4) & 0x7FF})"
     return _LAKE_TYPES.get(typname, "string")
-
-
-def play(grid: Grid) -> None:
-    """The DDL of all kinds, when everything is applied; rows come when all of it is done."""
-    for name in grid.kinds:
-        grid.pub.run(*grid.ddl(name))
-    for name in grid.kinds:
-        grid.pub.run(*grid.changes(name, 2000))
-    grid.end()

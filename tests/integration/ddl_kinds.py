@@ -32,7 +32,8 @@ class Kind:
     further tables to compare. ``kept`` are columns that the lake keeps. ``since`` is the first
     version that has such DDL. ``told`` are kinds that only triggers can see. ``leaves``: the table
     leaves the subscription. ``key_then`` is the name of column ``id`` afterwards.
-    ``wider`` are lake columns that keep a type that holds more.
+    ``wider`` are lake columns that keep a type that holds more. ``apart``: no row of the same
+    transaction may have what the DDL makes.
     """
 
     ddl: tuple[str, ...]
@@ -53,6 +54,7 @@ class Kind:
     schema: str = "{s}"
     key_then: str = "id"
     wider: Mapping[str, str] = field(default_factory=dict)
+    apart: bool = False
 
 
 def _column(type_: str, value: str = "i") -> dict[str, tuple[str, str]]:
@@ -268,6 +270,7 @@ _TYPES: Final = {
         columns=_column("{t}_e", "'new'"),
         ddl=("ALTER TYPE {t}_e ADD VALUE 'late' BEFORE 'done'",),
         then={"x": "'late'"},
+        apart=True,
     ),
     "enum_rename": Kind(
         first=_LABEL,

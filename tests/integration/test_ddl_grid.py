@@ -1,7 +1,8 @@
 """Every kind of DDL: the lake has the publisher's columns, types and rows afterwards.
 
-``ddl_kinds.py`` has the kinds. ``seen`` is without triggers on the publisher, ``told`` with them
-(``ddl_capture``). All kinds are played at once.
+``ddl_kinds.py`` has the kinds, ``ddl_situations.py`` what else goes on at the time. ``seen`` is
+without triggers on the publisher, ``told`` with them (``ddl_capture``). All kinds are played at
+once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import Pgsub
-from tests.integration.ddl_grid import Grid, play
+from tests.integration.ddl_grid import Grid
+from tests.integration.ddl_situations import FIRST_COPIES, OPTIONS, SITUATIONS, SMALL_MEMORY
 
 VERSIONS = (14, 16, 18)
 SETTINGS: dict[str, Any] = {"max_sync_workers_per_subscription": 6}
@@ -23,10 +25,11 @@ SETTINGS: dict[str, Any] = {"max_sync_workers_per_subscription": 6}
 def _every() -> list[Any]:
     return [
         pytest.param(
-            (version, captured),
-            id=f"pg{version}-{'told' if captured else 'seen'}",
+            (situation, version, captured),
+            id=f"{situation}-pg{version}-{'told' if captured else 'seen'}",
             marks=[pytest.mark.long, pytest.mark.timeout(1500)],
         )
+        for situation in SITUATIONS
         for version in VERSIONS
         for captured in (False, True)
     ]
@@ -34,18 +37,23 @@ def _every() -> list[Any]:
 
 @pytest.fixture(scope="module", params=_every())
 def grid(request: pytest.FixtureRequest, pgsub: Pgsub) -> Iterator[Grid]:
-    version, captured = request.param
+    situation, version, captured = request.param
     server: EmbeddedPublisher = request.getfixturevalue("server_of")(version)
     capture: dict[str, Any] = {"ddl_capture": "on"} if captured else {}
     with ExitStack() as stack:
         stack.enter_context(pgsub.settings(**SETTINGS, **capture))
-        grid = Grid(pgsub, server, captured=captured)
+        grid = Grid(pgsub, server, situation, captured=captured)
         stack.callback(grid.close)
-        grid.make()
-        pgsub.command("enable", grid.name)
-        pgsub.wait(grid.name)
-        with grid.watched():
-            play(grid)
+        grid.make(**OPTIONS.get(situation, {}))
+        if situation in SMALL_MEMORY:
+            grid.pub.run(f"ALTER DATABASE {grid.name} SET logical_decoding_work_mem = '64kB'")
+        with ExitStack() as readers:
+            if situation not in FIRST_COPIES:
+                grid.enable()
+                pgsub.wait(grid.name)
+                readers.enter_context(grid.watched())
+            SITUATIONS[situation](grid)
+            grid.end()
         yield grid
 
 
@@ -57,11 +65,19 @@ def test_readers_see_no_gap(grid: Grid) -> None:
     assert grid.gaps == []
 
 
-def test_what_is_copied_again_is_said_and_nothing_else_is(grid: Grid) -> None:
+def test_what_is_copied_again_is_said_and_nothing_else_is(
+    grid: Grid, request: pytest.FixtureRequest
+) -> None:
+    """A first copy may have the DDL. Without triggers, more that waits makes a change ambiguous."""
+    situation, _, captured = request.node.callspec.params["grid"]
     said = grid.copied()
     unsaid = {name for name in grid.kinds if grid.is_copied(name) and not said[name]}
     needless = {name: said[name] for name in said if said[name] and grid.is_copied(name) is False}
-    assert (unsaid, needless) == (set(), {})
+    if situation in FIRST_COPIES:
+        unsaid.clear()
+    if situation != "idle" and not captured:
+        needless.clear()
+    assert (unsaid, needless, grid.copied_early) == (set(), {}, {})
 
 
 def test_no_transaction_failed(grid: Grid) -> None:

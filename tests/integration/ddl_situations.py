@@ -1,0 +1,126 @@
+"""The situations in which the grid's DDL happens: what else goes on at the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from catalog.pg_subscription_rel import SubRelState
+from tests.integration.ddl_grid import Grid
+from tests.waiting import wait_until
+
+STREAMED_ROWS: Final = 1500
+"""Rows of a transaction that a publisher with ``logical_decoding_work_mem = 64kB`` streams."""
+STATES_PAUSE: Final = 0.05
+
+
+def idle(grid: Grid) -> None:
+    """The DDL of all kinds, when everything is applied; rows come when all of it is done."""
+    for name in grid.kinds:
+        grid.pub.run(*grid.ddl(name))
+    for name in grid.kinds:
+        grid.pub.run(*grid.changes(name, 2000))
+
+
+def queued(grid: Grid) -> None:
+    """The worker is away: rows, DDL and rows wait, and the catalog is ahead of all of them."""
+    grid.pgsub.command("disable", grid.name)
+    for name in grid.kinds:
+        grid.pub.run(grid.insert(name, 1000, 10, then=False))
+    for name in grid.kinds:
+        grid.pub.run(*grid.ddl(name), *grid.changes(name, 2000))
+    grid.pgsub.command("enable", grid.name)
+
+
+def two(grid: Grid) -> None:
+    """Two DDLs and rows in front, between and behind, all in one transaction."""
+    for name in grid.kinds:
+        _transaction(grid, name, 10)
+
+
+def rolled_back(grid: Grid) -> None:
+    """The DDL and its rows are rolled back, and rows come: the lake has nothing of the DDL.
+
+    ``copied_early`` are the tables that were copied again nevertheless. The DDL comes once more.
+    """
+    for name in grid.kinds:
+        with grid.pub.connect() as connection:
+            connection.execute("BEGIN")
+            rows = [] if grid.kinds[name].apart else grid.changes(name, 2000)
+            for each in (*grid.ddl(name), *rows):
+                connection.execute(each.encode())
+            connection.execute("ROLLBACK")
+            connection.execute(grid.insert(name, 1000, 10, then=False).encode())
+    grid.is_done = False
+    grid.settle()
+    grid.copied_early = {name: said for name, said in grid.copied().items() if said}
+    grid.is_done = True
+    idle(grid)
+
+
+def copying(grid: Grid) -> None:
+    """Each table's DDL comes as soon as the first copy of the table begins."""
+    _as_states_come(grid, {SubRelState.INIT})
+
+
+def catching_up(grid: Grid) -> None:
+    """Each table's DDL comes when the first copy is made, and rows wait in the table's slot."""
+    _as_states_come(grid, {SubRelState.INIT, SubRelState.DATASYNC})
+
+
+def streamed(grid: Grid) -> None:
+    """Two DDLs in a transaction that is sent while it runs."""
+    for name in grid.kinds:
+        _transaction(grid, name, STREAMED_ROWS)
+
+
+SITUATIONS: Final[Mapping[str, Callable[[Grid], None]]] = {
+    "idle": idle,
+    "queued": queued,
+    "two": two,
+    "rolled": rolled_back,
+    "copying": copying,
+    "catching": catching_up,
+    "streamed": streamed,
+}
+OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
+    "streamed": {"streaming": "parallel"},
+    "catching": {"sync_slot": "permanent"},
+}
+"""What the subscription of a situation needs."""
+SMALL_MEMORY: Final = ("streamed",)
+"""Here the publisher has little memory to hold a transaction back."""
+FIRST_COPIES: Final = ("copying", "catching")
+"""Here a copy may have the DDL already, and then no second copy is due."""
+
+
+def _transaction(grid: Grid, name: str, rows: int) -> None:
+    """Rows, DDL, rows, a column, and rows."""
+    kind = grid.kinds[name]
+    inside = [grid.insert(name, 10000, rows, then=False), *grid.ddl(name)]
+    if kind.apart:
+        grid.pub.run(*grid.ddl(name))
+        inside = inside[:1]
+    inside += grid.changes(name, 2000)
+    if not kind.leaves:
+        inside.append(f"ALTER TABLE {grid.text(name, kind.now)} ADD COLUMN other int")
+        inside.append(grid.insert(name, 4000, 10, then=True))
+    with grid.pub.connect() as connection:
+        for each in ("BEGIN", *inside, "COMMIT"):
+            connection.execute(each.encode())
+
+
+def _as_states_come(grid: Grid, before: set[SubRelState]) -> None:
+    """Play a table's DDL and rows once its state is none of ``before``."""
+    waiting = set(grid.kinds)
+    grid.enable()
+
+    def play() -> bool:
+        states = grid.states()
+        for name in sorted(waiting):
+            if states.get(grid.table(name), SubRelState.INIT) not in before:
+                waiting.remove(name)
+                grid.pub.run(*grid.ddl(name), *grid.changes(name, 2000))
+        return not waiting
+
+    wait_until(play, 400, pause=STATES_PAUSE)
