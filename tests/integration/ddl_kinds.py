@@ -160,6 +160,7 @@ _NAMED: Final = {
             "ALTER TABLE {t}_c RENAME TO {t}_b",
         ),
         also=("{t}_b",),
+        kept=("other",),  # of the table that had this name before, by ``on_dropped_column: keep``
         copied=ALWAYS,
     ),
     "staged_table": Kind(
