@@ -67,8 +67,6 @@ _REFUSED: Final = (ReplicationError, AssertionError, psycopg.Error, NoSuchTableE
 
 _LINEAGE: Final = {"track_commit_timestamp": "on"}
 """Lake tables of Iceberg's format 3 then, with deletion vectors."""
-_WRITTEN_AHEAD: Final = {"max_parallel_apply_workers_per_subscription": "2"}
-"""Rows of large transactions are in files before the commit."""
 _CAPTURED: Final = {"ddl_capture": "on"}
 _DROPS: Final = {"on_dropped_column": "drop"}
 _PREPARED: Final = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
@@ -234,7 +232,6 @@ class Run:
 
     def _configure(self, writer: str) -> None:
         settings = _LINEAGE if self.plan.lineage else {}
-        settings = {**settings, **_WRITTEN_AHEAD} if self.plan.streamed else settings
         if self.plan.ddl:
             settings = {**settings, **(_CAPTURED if self.plan.ddl.captured else {})}
             settings = {**settings, **(_DROPS if self.plan.ddl.drops else {})}

@@ -41,7 +41,6 @@ LARGE: Final = (
 )
 DIGEST: Final = "SELECT id, length(v) FROM {}.big"
 FILES: Final = "SELECT file_path FROM lake.{s}.big.all_files"
-THREADS: Final = {"max_parallel_apply_workers_per_subscription": "2"}
 ENDS: Final = ("COMMIT", "ROLLBACK")
 BATCH: Final = (SLICE_WRITTEN, *(place for place in APPLY if "branch_" not in place))
 """The places of a batch, without those that a worker does not pass with every batch."""
@@ -126,7 +125,7 @@ def _played(
     name = f"{name}_{request.param}"  # a folder of the lake for each publisher
     database = new_database(requested_publisher(request), name)
     made = ParallelRounds(family=family, database=database, name=name)
-    return played(made, cases_of(PARALLEL, *ways), name, **THREADS)
+    return played(made, cases_of(PARALLEL, *ways), name)
 
 
 @pytest.fixture(scope="module", params=FILES_BEFORE)

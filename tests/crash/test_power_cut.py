@@ -263,7 +263,6 @@ def test_a_power_cut_leaves_no_file_of_a_transaction_in_progress(
         "CREATE TABLE streamed.small (n int)",
         "CREATE PUBLICATION streamed FOR TABLES IN SCHEMA streamed",
     )
-    family.configure(max_parallel_apply_workers_per_subscription="2")
     family.create(STREAMED, database.dsn, ["streamed"], streaming="parallel")
     family.pgsub.wait(STREAMED)
     moments = random.Random(SEED)
