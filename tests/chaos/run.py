@@ -174,6 +174,8 @@ class Run:
         finally:
             if native is not None:
                 native.run(f"DROP SUBSCRIPTION IF EXISTS {self._native_name}")
+                for (gid,) in native.execute(_PREPARED):  # a subscriber that stands still left it
+                    native.run(f"ROLLBACK PREPARED '{gid}'")
                 native.drop()
             pub.drop()
 
