@@ -41,7 +41,12 @@ class RenameSettings(Protocol):
 
 
 def follows_rename(sub: Subscription, rel: SubscriptionRel, settings: RenameSettings) -> bool:
-    """Does the lake table go on under another name of the publisher's table?"""
+    """Does the apply worker go on with the lake table under another name of the publisher's?"""
+    return is_in_step(rel) and is_known_by_oid(sub, rel, settings)
+
+
+def is_known_by_oid(sub: Subscription, rel: SubscriptionRel, settings: RenameSettings) -> bool:
+    """Is the publisher's table, whatever its name, the table of the lake table?"""
     options = sub.table_options(rel.nspname, rel.relname)
     mode = options.on_rename or settings.on_rename
     changes = options.on_schema_change or settings.on_schema_change

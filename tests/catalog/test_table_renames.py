@@ -148,6 +148,8 @@ def test_a_lake_table_that_kept_its_name_has_it_in_the_options(store: CatalogSto
         ({}, {"shared": True}, {}, False),
         ({"remote_relid": None}, {}, {}, False),
         ({"other_relid": 4}, {}, {}, False),
+        ({"srsubstate": SubRelState.DATASYNC}, {}, {}, False),
+        ({"suspend_time": 1}, {}, {}, False),
     ],
 )
 def test_which_tables_follow(

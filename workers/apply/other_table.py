@@ -70,7 +70,7 @@ def other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
     if rel.remote_relid is None or {rel.remote_relid, rel.other_relid}.issuperset(relids):
         return None
     warn_of_other(rel)
-    return relids[-1]
+    return [each for each in relids if each not in (rel.remote_relid, rel.other_relid)][-1]
 
 
 def warn_of_other(rel: SubscriptionRel) -> None:

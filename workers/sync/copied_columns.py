@@ -71,6 +71,8 @@ class CopiedColumns:
                 rel = rels[target]
                 options = sub.table_options(rel.nspname, rel.relname)
                 check_run(rel, run, options)
+                if rel.remote_relid not in (None, run.relation.relid):
+                    raise failed_at(run.relation, run.changes, 0, _outdated(rel))
                 stored = self.store.columns(rel.srsubid, rel.srrelid)
                 known = remembered_in(self.writer.open(rel).lake, stored, rel.epoch or "")
                 if known is not None and not (known.is_forgotten or known.describes(run.relation)):

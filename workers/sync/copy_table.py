@@ -171,6 +171,7 @@ def _store_beginning(
             floor=floor,
             fingerprint=remote.fingerprint_at_copy,
             remote_relid=remote.relid,
+            other_relid=None,
         )
 
 

@@ -2,9 +2,8 @@
 
 A copy asks for the table by name. The publisher renames nothing under a running copy, because the
 copy has the table locked. So the copy meets a new name at its beginning: no table has the name. A
-table that was copied before, or whose earlier attempt began, is known by its oid, and goes on under
-the name that the oid has now (``workers.tables.rename_watch`` says when). A table that nobody has
-seen yet is not followed: the refresh takes it out and in.
+table is known by its oid from CREATE or the refresh on, and goes on under the name that the oid has
+now (``workers.tables.rename_watch`` says when).
 
 The sync worker notes the new name and ends. Its successor renames the lake table before it begins
 (``workers.tables.rename_tables``). A name that changes while the table catches up is no matter:
@@ -20,14 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from catalog.errcodes import UndefinedObject
+from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.process.worker_exit import WorkerExit
 from workers.tables.rename_watch import RenameWatch
+
+_NO_SUCH_TABLE: Final = ("42704", "42P01")
+"""What the copy says, and what the publisher says of a name that changes before the lock."""
 
 
 @contextmanager
@@ -40,7 +43,9 @@ def following_name(
     """
     try:
         yield
-    except UndefinedObject:
+    except ReplicationError as error:
+        if error.code not in _NO_SUCH_TABLE:
+            raise
         renamed = watch.ask(sub, store.rels(sub.oid), [rel])
         said = watch.note(sub, renamed, lsn)
         if not said:

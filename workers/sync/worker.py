@@ -42,6 +42,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from catalog.errcodes import at_fault, error_context
@@ -226,7 +227,7 @@ def _applier(
         sub,
         writer,
         table_checks(process, sub, conn),
-        renames=rename_watch(process, sub, conn),
+        renames=replace(rename_watch(process, sub, conn), copies=True),
         own_relid=rel.srrelid,
         publishes_each_batch=publishes_each_batch,
         decided_lsn=start,

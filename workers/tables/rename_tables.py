@@ -97,8 +97,9 @@ def _rename_in_lake(
         return old
     here, there = dest.table(old), dest.table(new)
     taken = store.is_lake_table_taken(rename)
-    if here is None and there is None and not taken:
-        return new  # the first copy makes the table
+    is_copied = is_in_step(rel) or rel.base_snapshot is not None
+    if not is_copied and (here is None or here.owner != owner_of(sub, rel)):
+        return new if there is None and not taken else old  # the first copy makes the table
     if here is None and there is not None and there.owner == owner_of(sub, rel) and not taken:
         return new
     failpoints.reach(failpoints.BEFORE_TABLE_RENAME)

@@ -46,7 +46,14 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from catalog.table_renames import KEEP, SUSPEND, TableRename, follows_rename, is_in_step
+from catalog.table_renames import (
+    KEEP,
+    SUSPEND,
+    TableRename,
+    follows_rename,
+    is_in_step,
+    is_known_by_oid,
+)
 from config.guc import Settings
 from config.monitor_limits import ALL_TABLES_SECONDS
 from workers.changes.by_table import FramedBatch
@@ -85,7 +92,7 @@ def decide_renames(
             continue
         if published is not None and now not in published:
             continue
-        if follows_rename(sub, rel, settings):
+        if is_known_by_oid(sub, rel, settings):
             found.append((rel, now))
     return found
 
@@ -105,7 +112,8 @@ class RenameWatch:
     """The renamed tables of an apply worker.
 
     ``names`` asks the publisher for names by oid, ``relids`` for oids by name, ``published`` for
-    the published tables, or None while a lock hides these. ``seen`` are the oids that a batch had
+    the published tables, or None while a lock hides these. ``copies``: the watch is that of a sync
+    worker, whose table is not ready yet. ``seen`` are the oids that a batch had
     under another name since the last question, ``_told`` the oids of the last minute's questions.
     """
 
@@ -115,6 +123,7 @@ class RenameWatch:
     published: Callable[[], Collection[RelName] | None]
     settings: Callable[[], Settings]
     clock: Callable[[], float] = time.monotonic
+    copies: bool = False
     seen: set[int] = field(default_factory=set)
     _told: set[int] = field(default_factory=set)
     _due: float = field(init=False)
@@ -135,10 +144,11 @@ class RenameWatch:
         if not strange:
             return framed
         settings, twice = self.settings(), _named_twice(rels.values())
+        follows = is_known_by_oid if self.copies else follows_rename
         names = {
             relid: name
             for name, rel in rels.items()
-            if (relid := rel.remote_relid) in strange - twice and follows_rename(sub, rel, settings)
+            if (relid := rel.remote_relid) in strange - twice and follows(sub, rel, settings)
         }
         self.seen |= names.keys() - self._told
         return framed.under_names(names) if names else framed
@@ -185,7 +195,7 @@ class RenameWatch:
         Raises the publisher's error.
         """
         settings = self.settings()
-        asked = {rel.remote_relid for rel in of if follows_rename(sub, rel, settings)}
+        asked = {rel.remote_relid for rel in of if is_known_by_oid(sub, rel, settings)}
         if not asked:
             return []
         names = self.names({relid for relid in asked if relid is not None})

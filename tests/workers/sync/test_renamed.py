@@ -66,6 +66,31 @@ def test_a_copy_that_made_no_lake_table_yet_makes_it_under_the_new_name(
     assert world.rel("new").lake_table == "new"
 
 
+def test_a_lake_table_of_somebody_else_is_not_renamed(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """The first copy has not made the lake table, and another writer has one of the old name."""
+    rel = to_be_copied(world)
+    ident = next(each for each in world.lake.tables if each.table == "a")
+    world.lake.tables[ident].owner = "another"
+    publisher.tables[1] = NEW
+    with pytest.raises(WorkerExit):
+        copy(world, publisher, rel)
+    settle_rename_of(MemoryDestination(world.lake), world.store, world.sub, rel.srrelid)
+    assert world.rel("new").lake_table == "new"
+    assert lake_tables(world) == {"public.a", "public.b"}
+
+
+def test_changes_of_the_other_table_of_a_name_are_not_those_of_one_that_waits(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """The name b belongs to the table that was a: its rows are not dropped for a's copy."""
+    to_be_copied(world)
+    publisher.start()
+    publisher.apply(insert(1, "b", 1))
+    assert world.rows("b") == [(1, 1)]
+
+
 @pytest.mark.parametrize("why", ["dropped", "not published", "swapped", "never seen", "stop"])
 def test_what_is_not_followed_stays_an_error(
     world: Subscribed, publisher: Publisher, why: str
@@ -94,5 +119,7 @@ def test_rows_that_come_under_another_name_while_the_table_catches_up(
     rel, applier = world.rel("a"), publisher.applier
     applier.own_relid, applier.publishes_each_batch = rel.srrelid, True
     applier.rels = {("public", "a"): replace(rel, srsubstate=SubRelState.DATASYNC)}
+    assert applier.renames is not None
+    applier.renames.copies = True
     publisher.apply(insert(1, "a", 1), insert(1, "new", 2))
     assert world.rows("a") == [(1, 1), (2, 2)]

@@ -240,6 +240,7 @@ class ParallelApply:
             _give_up(transaction, error)
             return
         transaction.pieces.begin(found.size)
+        transaction.waits_since = None
         if not found.rows:
             transaction.pieces.complete(_Made(transaction.relmap))
             return
