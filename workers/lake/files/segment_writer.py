@@ -377,6 +377,8 @@ class FileSegmentWriter(SegmentWriter):
         fits = {(each.layout_id, each.committed) for each in own} == {(self.files.layout_id, False)}
         if live.files is None or not fits or self.other_writers or not self.files.keeps_positions:
             raise changed_meanwhile(self.ident)
+        if unsent_columns(self.files, segment):  # of which only the old rows have the values
+            raise changed_meanwhile(self.ident)
         lines = lines_of(segment.ahead)
         try:
             lookup = RowLookup(

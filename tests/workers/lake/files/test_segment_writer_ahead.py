@@ -106,6 +106,16 @@ def test_files_of_another_layout_are_refused(table: Watched) -> None:
     assert table.refused([segment(part)]).code == "40001"
 
 
+def test_files_without_the_values_of_a_column_that_only_the_lake_has_are_refused(
+    table: Watched,
+) -> None:
+    """Somebody added the column, and the files were made by a worker that did not know of it."""
+    table.command("ALTER TABLE", "ADD COLUMN more INT")
+    _forget(table)
+    part = ahead(table, updates(*range(MANY)), "a")
+    assert table.refused([segment(part)]).code == "40001"
+
+
 @pytest.mark.parametrize("made", ["format 3", "sorted", "partitioned"])
 def test_files_that_take_no_deletes(iceberg: Make, lake_ident: LakeIdent, made: str) -> None:
     more = {"format_version": 3} if made == "format 3" else {}
