@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import UNDEFINED_OBJECT, UNDEFINED_TABLE, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
@@ -29,7 +29,7 @@ from catalog.store_sqlite import CatalogStore
 from workers.process.worker_exit import WorkerExit
 from workers.tables.rename_watch import RenameWatch
 
-_NO_SUCH_TABLE: Final = ("42704", "42P01")
+_NO_SUCH_TABLE: Final = (UNDEFINED_OBJECT, UNDEFINED_TABLE)
 """What the copy says, and what the publisher says of a name that changes before the lock."""
 
 
