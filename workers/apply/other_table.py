@@ -66,11 +66,13 @@ def other_relid(rel: SubscriptionRel, runs: Sequence[Run]) -> int | None:
     The lake table has the rows of the old table, so an inserted key may be in the lake table
     already. The fingerprints of old and new table may be equal, for example with FOR ALL TABLES.
     """
+    known = (rel.remote_relid, rel.other_relid)
     relids = [run.relation.relid for run in runs if run.relation is not None]
-    if rel.remote_relid is None or {rel.remote_relid, rel.other_relid}.issuperset(relids):
+    others = [relid for relid in relids if relid not in known]
+    if rel.remote_relid is None or not others:
         return None
     warn_of_other(rel)
-    return [each for each in relids if each not in (rel.remote_relid, rel.other_relid)][-1]
+    return others[-1]
 
 
 def warn_of_other(rel: SubscriptionRel) -> None:

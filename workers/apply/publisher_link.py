@@ -115,7 +115,9 @@ def catalog_watch(
         session.close()
 
 
-def rename_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverConn) -> RenameWatch:
+def rename_watch(
+    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn, *, copies: bool = False
+) -> RenameWatch:
     """What follows changed names, with questions to the publisher while ``conn`` streams."""
     return RenameWatch(
         process.store,
@@ -123,6 +125,7 @@ def rename_watch(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
         partial(ask_relids, sub, conn, process.interrupted),
         partial(fetch_published, sub, conn, process.interrupted),
         lambda: process.settings,
+        copies=copies,
     )
 
 

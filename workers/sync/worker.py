@@ -42,7 +42,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from catalog.errcodes import at_fault, error_context
@@ -205,7 +204,7 @@ def _copy(
         )
     process.link.report(phase=None)
     failpoints.reach("tablesync.slot_created")
-    watch = rename_watch(process, sub, conn)
+    watch = rename_watch(process, sub, conn, copies=True)
     with at_fault(rel), following_name(watch, context.store, sub, rel, start):
         rel, lake, columns = copy_table(process, conn, sub, rel, context.dest, branch, start)
     failpoints.reach("tablesync.copied")
@@ -227,7 +226,7 @@ def _applier(
         sub,
         writer,
         table_checks(process, sub, conn),
-        renames=replace(rename_watch(process, sub, conn), copies=True),
+        renames=rename_watch(process, sub, conn, copies=True),
         own_relid=rel.srrelid,
         publishes_each_batch=publishes_each_batch,
         decided_lsn=start,

@@ -109,11 +109,10 @@ def _named_twice(rels: Iterable[SubscriptionRel]) -> set[int]:
 
 @dataclass(slots=True)
 class RenameWatch:
-    """The renamed tables of an apply worker.
+    """The renamed tables of an apply worker, or the one of a sync worker (``copies``).
 
     ``names`` asks the publisher for names by oid, ``relids`` for oids by name, ``published`` for
-    the published tables, or None while a lock hides these. ``copies``: the watch is that of a sync
-    worker, whose table is not ready yet. ``seen`` are the oids that a batch had
+    the published tables, or None while a lock hides these. ``seen`` are the oids that a batch had
     under another name since the last question, ``_told`` the oids of the last minute's questions.
     """
 

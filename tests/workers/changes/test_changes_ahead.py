@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from tests.workers.apply.parallel.test_apply_threads import (
     NULL,
@@ -20,8 +19,9 @@ from tests.workers.apply.parallel.test_apply_threads import (
     World,
     ordinary,
 )
+from tests.workers.changes.test_segments import COLUMNS, IDENT, STAMP, A
 from tests.workers.file_lake import FileLake
-from tests.workers.transactions import batch, commit, part, relation, row
+from tests.workers.transactions import batch, commit, part, row
 from workers.apply.parallel import apply_threads, pieces
 from workers.changes.by_table import frame_batch
 from workers.changes.changes_ahead import build_ahead
@@ -29,7 +29,7 @@ from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.table_work import TableWork
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.segment import DELETE_LINE, INSERT_LINE, UPDATE_LINE
-from workers.lake.table import LakeColumn, LakeIdent, Stamp
+from workers.lake.table import LakeColumn
 from workers.proto import encode
 from workers.proto.messages import (
     ColumnStatus,
@@ -42,10 +42,6 @@ from workers.proto.messages import (
 )
 from workers.stream import spool as spool_module
 
-IDENT = LakeIdent("public", "a")
-COLUMNS = (LakeColumn("id", pa.int64()), LakeColumn("v", pa.int32()))
-A = relation(1, "a", "id", "v")
-STAMP = Stamp("pg_1", LSN(100), "epoch", LSN(0))
 UNSENT = TupleColumn(ColumnStatus.UNCHANGED)
 
 
