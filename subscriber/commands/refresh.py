@@ -35,7 +35,7 @@ from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SYNCED, SubscriptionRel
 from catalog.recopy import mark_for_recopy
-from catalog.table_renames import follows_rename
+from catalog.table_renames import under_present_names
 from subscriber.commands.context import CommandContext
 from subscriber.commands.create_drop import make_lake_table, new_rel, published_tables, raise_first
 from subscriber.commands.lake_branches import drop_lake_branches, list_lake_branches
@@ -45,6 +45,7 @@ from subscriber.commands.leaked_slots import (
     retry_leaked_slots,
     sync_slots_left,
 )
+from subscriber.commands.published.renamed import check_not_renamed, under_subscribed_names
 from subscriber.commands.published.returning import replacing_copies
 from subscriber.commands.schema.column_rules import copy_again_under_rules, notify_reruled
 from subscriber.commands.schema.file_writer import writer_findings
@@ -56,7 +57,6 @@ from subscriber.commands.subscription_row import (
 from subscriber.commands.table_mapping import (
     MappedTable,
     lake_findings,
-    lake_ident,
     other_origins_warning,
     privilege_findings,
     published_names,
@@ -154,8 +154,11 @@ def store_columns(
     trace of the change is left. Therefore inserted keys of every table are looked up from now on,
     unless the caller has ``compared`` the published part of every table with the part that was
     copied. The fingerprint is removed too: else a running copy would find the fingerprint of its
-    start.
+    start. Options of a table that a worker has renamed since they were read go to its new name.
     """
+    if "tables" in columns:
+        tables = under_present_names(columns["tables"], context.store.rels(now.oid))
+        columns = {**columns, "tables": tables}
     changed = context.store.update_subscription(now.oid, **columns)
     others = changed.subpublications != now.subpublications and not compared
     if others or changed.suborigin != now.suborigin:
@@ -199,9 +202,10 @@ def refresh_tables(
     workers and then drops the branches of the removed tables.
     """
     sub = replace(before, **columns)
+    present = context.store.rels(sub.oid)  # a rename from here on is noticed by ``_store``
     mapped = published_tables(conn, sub, context, validate=validate)
-    known = {(rel.nspname, rel.relname) for rel in context.store.rels(sub.oid)}
-    mapped = _under_subscribed_names(sub, mapped, context)
+    known = {(rel.nspname, rel.relname) for rel in present}
+    mapped = under_subscribed_names(sub, mapped, present, context)
     # A name that an apply worker is about to give to a renamed table is not given away meanwhile:
     # the lake table may have the name already. The other table joins at the next refresh.
     taken = known | {(each.nspname, each.relname) for each in context.store.renames(sub.oid)}
@@ -228,7 +232,7 @@ def refresh_tables(
         floor = applied_lsn(sub, context)
         rels += [_create_lake_table(sub, table, floor, context) for table in joining]
         failpoints.reach("refresh.found")
-        found = _store(before, columns, mapped, rels, context, copy_data=copy_data)
+        found = _store(before, columns, mapped, (present, rels), context, copy_data=copy_data)
     failpoints.reach("refresh.stored")
     _clean_up(found, conn, context)
     failpoints.reach("refresh.cleaned")
@@ -236,57 +240,26 @@ def refresh_tables(
     return found.sub, bool(columns or changed), found.removed
 
 
-def _under_subscribed_names(
-    sub: Subscription, mapped: Sequence[MappedTable], context: CommandContext
-) -> list[MappedTable]:
-    """The published tables; a renamed table that a worker follows has the subscribed name here.
-
-    Only an apply worker renames: the table neither leaves nor joins.
-    """
-    published = {(table.remote.nspname, table.remote.relname) for table in mapped}
-    rels = context.store.rels(sub.oid)
-    known = {(rel.nspname, rel.relname) for rel in rels}
-    renamed = {
-        rel.remote_relid: rel
-        for rel in rels
-        if (rel.nspname, rel.relname) not in published
-        and follows_rename(sub, rel, context.settings)
-    }
-    found = []
-    for table in mapped:
-        rel = renamed.get(table.remote.relid)
-        if rel is None or (table.remote.nspname, table.remote.relname) in known:
-            found.append(table)
-            continue
-        name = qualified_name(rel.nspname, rel.relname)
-        context.notify(
-            notice(
-                f'table "{name}" is "{table.name}" on the publisher now',
-                detail="The apply worker takes the name over within a minute, without a copy.",
-            )
-        )
-        remote = replace(table.whole, nspname=rel.nspname, relname=rel.relname)
-        ident, options = lake_ident(rel.nspname, rel.relname, sub.tables)
-        found.append(MappedTable(remote, ident, options))
-    return found
-
-
 def _store(
     before: Subscription,
     columns: Mapping[str, Any],
     mapped: Sequence[MappedTable],
-    rels: Sequence[SubscriptionRel],
+    rows: tuple[Sequence[SubscriptionRel], Sequence[SubscriptionRel]],
     context: CommandContext,
     *,
     copy_data: bool,
 ) -> _Difference:
-    """Store the result in a single transaction, by the rows as of the transaction."""
-    store, subid = context.store, before.oid
+    """Store the result in a single transaction, by the rows as of the transaction.
+
+    ``rows`` are the subscription's before the publisher was asked, and the new ones.
+    """
+    store, subid, (present, new) = context.store, before.oid, rows
     published = {(table.remote.nspname, table.remote.relname): table for table in mapped}
     with altering(before, context) as now:
         known = {(rel.nspname, rel.relname): rel for rel in store.rels(subid)}
+        check_not_renamed(present, known.values(), store.renames(subid), new)
         changed = store_columns(now, columns, context, compared=True) if columns else now
-        added = [store.insert_rel(rel) for rel in rels if (rel.nspname, rel.relname) not in known]
+        added = [store.insert_rel(rel) for rel in new if (rel.nspname, rel.relname) not in known]
         removed = [rel for name, rel in known.items() if name not in published]
         sync_slots = sync_slots_left(now, removed, store)
         for rel in removed:
