@@ -288,7 +288,8 @@ def test_inserts_of_one_transaction_take_half_of_the_memory() -> None:
 
     assert len(result) == rows
     grown = (anonymous_mb(os.getpid()) - before) * MB
-    assert 8 * rows < grown < 15 * rows, "26 bytes a change would be written"
+    # The arrays have 8 bytes and more a change; other objects of the process may go meanwhile.
+    assert 7 * rows < grown < 15 * rows, "26 bytes a change would be written"
 
 
 def test_nothing_is_a_frame_of_nothing() -> None:
