@@ -7,7 +7,6 @@ looks at the tables that are copied again all the time: rows that nobody deletes
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, Final
@@ -53,7 +52,7 @@ class Grid:
     """A publisher's database with a table for each kind, and a subscription.
 
     ``is_done`` is False while the DDL has not happened: tables are compared under the old names.
-    ``copied_early`` has what was copied before, ``met`` the states of tables that their DDL met.
+    ``copied_early`` has what was copied before.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class Grid:
         }
         self.is_done = True
         self.copied_early: dict[str, list[str]] = {}
-        self.met: Counter[SubRelState] = Counter()
         self.gaps: list[str] = []
         self.left: dict[str, str] = {}
         self.log_start = pgsub.log_file.stat().st_size

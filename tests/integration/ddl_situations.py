@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +17,14 @@ from tests.waiting import wait_until
 STREAMED_ROWS: Final = 1500
 """Rows of a transaction that a publisher with ``logical_decoding_work_mem = 64kB`` streams."""
 STATES_PAUSE: Final = 0.05
+MET_AT_LEAST: Final = 10
+"""So many tables have to be in the state that a situation is about."""
+
+_STREAMED: Final = """
+SELECT coalesce(sum(stream_txns), 0)
+  FROM pg_stat_replication_slots JOIN pg_replication_slots USING (slot_name)
+ WHERE database = current_database()
+"""
 
 
 def idle(grid: Grid) -> None:
@@ -63,45 +73,51 @@ def rolled_back(grid: Grid) -> None:
 
 def copying(grid: Grid) -> None:
     """Each table's DDL comes as soon as the first copy of the table begins."""
-    _as_states_come(grid, {SubRelState.INIT})
+    met = _as_states_come(grid, {SubRelState.INIT})
+    assert met[SubRelState.DATASYNC] >= MET_AT_LEAST, met
 
 
 def catching_up(grid: Grid) -> None:
     """Each table's DDL comes when the first copy is made, and rows wait in the table's slot."""
-    _as_states_come(grid, {SubRelState.INIT, SubRelState.DATASYNC})
+    met = _as_states_come(grid, {SubRelState.INIT, SubRelState.DATASYNC})
+    assert met[SubRelState.FINISHEDCOPY] >= MET_AT_LEAST, met
 
 
 def streamed(grid: Grid) -> None:
-    """Two DDLs in a transaction that is sent while it runs."""
+    """Two DDLs in a transaction that is sent while it runs; with triggers, at its commit."""
     for name in grid.kinds:
         _transaction(grid, name, STREAMED_ROWS)
+    if not grid.captured:
+        wait_until(lambda: grid.pub.value(_STREAMED) >= MET_AT_LEAST, 60)
 
 
-SITUATIONS: Final[Mapping[str, Callable[[Grid], None]]] = {
-    "idle": idle,
-    "queued": queued,
-    "two": two,
-    "rolled": rolled_back,
-    "copying": copying,
-    "catching": catching_up,
-    "streamed": streamed,
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a situation plays, and what differs in it."""
+
+    play: Callable[[Grid], None]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The subscription's."""
+    small_memory: bool = False
+    """The publisher has little memory to hold a transaction back."""
+    first_copies: bool = False
+    """The first copies are made meanwhile. One may have the DDL: no second copy is due then."""
+    one_transaction: bool = False
+    """Rows are in front of, between and behind changes of columns in one transaction, and a table
+    may be copied again for that."""
+
+
+SITUATIONS: Final[Mapping[str, Situation]] = {
+    "idle": Situation(idle),
+    "queued": Situation(queued),
+    "two": Situation(two, one_transaction=True),
+    "rolled": Situation(rolled_back),
+    "copying": Situation(copying, first_copies=True),
+    "catching": Situation(catching_up, {"sync_slot": "permanent"}, first_copies=True),
+    "streamed": Situation(
+        streamed, {"streaming": "parallel"}, small_memory=True, one_transaction=True
+    ),
 }
-OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
-    "streamed": {"streaming": "parallel"},
-    "catching": {"sync_slot": "permanent"},
-}
-"""What the subscription of a situation needs."""
-SMALL_MEMORY: Final = ("streamed",)
-"""Here the publisher has little memory to hold a transaction back."""
-FIRST_COPIES: Final[Mapping[str, SubRelState]] = {
-    "copying": SubRelState.DATASYNC,
-    "catching": SubRelState.FINISHEDCOPY,
-}
-"""Here a copy may have the DDL already, and then no second copy is due. The state is what the DDL
-has to meet."""
-ONE_TRANSACTION: Final = ("two", "streamed")
-"""Here rows are in front of, between and behind changes of columns in one transaction, and a table
-may be copied again for that."""
 
 
 def _transaction(grid: Grid, name: str, rows: int) -> None:
@@ -120,8 +136,9 @@ def _transaction(grid: Grid, name: str, rows: int) -> None:
             connection.execute(each.encode())
 
 
-def _as_states_come(grid: Grid, before: set[SubRelState]) -> None:
-    """Play a table's DDL and rows once its state is none of ``before``; ``met`` gets the state."""
+def _as_states_come(grid: Grid, before: set[SubRelState]) -> Counter[SubRelState]:
+    """Play a table's DDL and rows once its state is none of ``before``; the states it met."""
+    met: Counter[SubRelState] = Counter()
     waiting = set(grid.kinds)
     grid.enable()
 
@@ -131,12 +148,13 @@ def _as_states_come(grid: Grid, before: set[SubRelState]) -> None:
             state = states.get(grid.table(name), SubRelState.INIT)
             if state not in before:
                 waiting.remove(name)
-                grid.met[state] += 1
+                met[state] += 1
                 for each in (*grid.ddl(name), *grid.changes(name, 2000)):
                     wait_until(partial(_run, grid, each), 60, each, pause=STATES_PAUSE)
         return not waiting
 
     wait_until(play, 400, pause=STATES_PAUSE)
+    return met
 
 
 def _run(grid: Grid, statement: str) -> bool:

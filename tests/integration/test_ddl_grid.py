@@ -16,17 +16,9 @@ import pytest
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import Pgsub
 from tests.integration.ddl_grid import Grid
-from tests.integration.ddl_situations import (
-    FIRST_COPIES,
-    ONE_TRANSACTION,
-    OPTIONS,
-    SITUATIONS,
-    SMALL_MEMORY,
-)
+from tests.integration.ddl_situations import SITUATIONS
 
 VERSIONS = (14, 16, 18)
-MET_AT_LEAST = 10
-"""So many tables have to be in the state that a situation is about."""
 SETTINGS: dict[str, Any] = {"max_sync_workers_per_subscription": 6}
 
 
@@ -45,22 +37,23 @@ def _every() -> list[Any]:
 
 @pytest.fixture(scope="module", params=_every())
 def grid(request: pytest.FixtureRequest, pgsub: Pgsub) -> Iterator[Grid]:
-    situation, version, captured = request.param
+    name, version, captured = request.param
+    situation = SITUATIONS[name]
     server: EmbeddedPublisher = request.getfixturevalue("server_of")(version)
     capture: dict[str, Any] = {"ddl_capture": "on"} if captured else {}
     with ExitStack() as stack:
         stack.enter_context(pgsub.settings(**SETTINGS, **capture))
-        grid = Grid(pgsub, server, situation, captured=captured)
+        grid = Grid(pgsub, server, name, captured=captured)
         stack.callback(grid.close)
-        grid.make(**OPTIONS.get(situation, {}))
-        if situation in SMALL_MEMORY:
+        grid.make(**situation.options)
+        if situation.small_memory:
             grid.pub.run(f"ALTER DATABASE {grid.name} SET logical_decoding_work_mem = '64kB'")
         with ExitStack() as readers:
-            if situation not in FIRST_COPIES:
+            if not situation.first_copies:
                 grid.enable()
                 pgsub.wait(grid.name)
                 readers.enter_context(grid.watched())
-            SITUATIONS[situation](grid)
+            situation.play(grid)
             grid.end()
         yield grid
 
@@ -77,23 +70,16 @@ def test_what_is_copied_again_is_said_and_nothing_else_is(
     grid: Grid, request: pytest.FixtureRequest
 ) -> None:
     """A first copy may have the DDL. Without triggers, more that waits makes a change ambiguous."""
-    situation, _, captured = request.node.callspec.params["grid"]
+    name, _, captured = request.node.callspec.params["grid"]
+    situation = SITUATIONS[name]
     said = grid.copied()
-    unsaid = {name for name in grid.kinds if grid.is_copied(name) and not said[name]}
-    needless = {name: said[name] for name in said if said[name] and grid.is_copied(name) is False}
-    if situation in FIRST_COPIES:
+    unsaid = {each for each in grid.kinds if grid.is_copied(each) and not said[each]}
+    needless = {each: said[each] for each in said if said[each] and grid.is_copied(each) is False}
+    if situation.first_copies:
         unsaid.clear()
-    if situation in ONE_TRANSACTION or (situation != "idle" and not captured):
+    if situation.one_transaction or (name != "idle" and not captured):
         needless.clear()
     assert (unsaid, needless, grid.copied_early) == (set(), {}, {})
-
-
-def test_the_ddl_met_what_the_situation_is_about(
-    grid: Grid, request: pytest.FixtureRequest
-) -> None:
-    situation, _, _ = request.node.callspec.params["grid"]
-    if situation in FIRST_COPIES:
-        assert grid.met[FIRST_COPIES[situation]] >= MET_AT_LEAST, grid.met
 
 
 def test_no_transaction_failed(grid: Grid) -> None:
