@@ -259,3 +259,37 @@ def test_each_change_is_a_part(each_database: Database, tmp_path: Path) -> None:
     found = streamed(each_database, tmp_path, play)
     assert replayed(found) == {"t": {"2": ("2", "two!")}, "u": {}}
     assert len(found) == 3
+
+
+@every
+def test_a_large_transaction_comes_in_smaller_pieces(
+    each_database: Database, tmp_path: Path
+) -> None:
+    """PostgreSQL's 64 MB would hold the transaction; a part is sent nevertheless."""
+    assert _parts_sent_of_300_000_rows(each_database, tmp_path) >= 1
+
+
+@pytest.mark.parametrize("each_database", every_version(18, since=18), indirect=True)
+def test_whoever_set_the_publisher_s_memory_keeps_it(
+    each_database: Database, tmp_path: Path
+) -> None:
+    each_database.run(f"ALTER DATABASE {each_database.name} SET logical_decoding_work_mem = '64MB'")
+    assert _parts_sent_of_300_000_rows(each_database, tmp_path) == 0
+
+
+def _parts_sent_of_300_000_rows(database: Database, spool: Path) -> int:
+    database.run("CREATE TABLE t (id int, v text)", "CREATE PUBLICATION pub FOR ALL TABLES")
+    parts: list[int] = []
+
+    def play(stream: Running) -> None:
+        with database.connect() as connection:
+            for each in ("BEGIN", f"INSERT INTO t {ROWS.format(1, 300_000)}", "ROLLBACK"):
+                connection.execute(each.encode())
+        database.run("INSERT INTO t VALUES (0, 'behind')")
+        end = LSN.parse(database.lsn())
+        wait_until(lambda: stream.receiver._positions.last_received >= end, 60, "all has come")
+        parts.append(parts_sent(database))
+
+    found = streamed(database, spool, play)
+    assert len(found) == 1, "the large one was rolled back"
+    return parts[0]

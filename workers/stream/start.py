@@ -26,6 +26,7 @@ from catalog.pg_subscription import Stream as Streaming
 from catalog.pg_subscription import Subscription
 from catalog.remedies import after_a_gap
 from config.guc import Settings
+from config.limits import STREAMED_PIECE_BYTES
 from config.quantities import format_duration, parse_duration
 from workers.proto.message_rows import FIRST_WITH_MESSAGES
 from workers.publisher.connection import WalReceiverConn
@@ -38,6 +39,13 @@ log = logging.getLogger(__name__)
 
 _SLOT_ERRORS: Final = (UNDEFINED_OBJECT, OBJECT_NOT_IN_PREREQUISITE_STATE, OBJECT_IN_USE)
 """Errors of START_REPLICATION that may mean a missing, an invalidated or a busy slot."""
+
+
+_SMALL_PIECES: Final = (
+    "SELECT pg_catalog.set_config(name, '{}kB', false) FROM pg_catalog.pg_settings "
+    "WHERE name = 'logical_decoding_work_mem' AND source = 'default'"
+)
+"""Whoever set the publisher's memory, in a file, for a role or in ``connection``, keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,8 @@ def start_stream(
     options = start_options(
         sub, conn.server_version, binary=binary, two_phase=two_phase, messages=messages
     )
+    if "streaming" in options:
+        conn.exec(_SMALL_PIECES.format(STREAMED_PIECE_BYTES // 1024))
     conn.start_streaming(slot, start, options)
     spool = Spool(
         spool_dir, memory_limit=settings.spool_memory, segment_bytes=settings.batch_max_bytes
