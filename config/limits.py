@@ -106,43 +106,6 @@ FENCE_AT_ONCE_TABLES: Final = 4
 WAIT_POLL_SECONDS: Final = 0.1
 """Time between two comparisons of positions by ``pgsub wait``."""
 
-# -- the demo --------------------------------------------------------------------------------------
-
-DEMO_TRANSACTIONS_PER_SECOND: Final = 60.0
-"""The shop's load: enough to be seen, and little for a laptop."""
-DEMO_STREAM_SECONDS: Final = 20.0
-"""Time of the demo after every table follows the stream."""
-DEMO_SYNC_SECONDS: Final = 1800.0
-"""Time until every table has to be in state r: a first start fetches jars."""
-DEMO_CATCH_UP_SECONDS: Final = 300
-"""Time for the lake to reach the publisher once the load has ended."""
-DEMO_STOP_SECONDS: Final = 60.0
-"""Time for the launcher to end before the demo kills the launcher."""
-DEMO_TICK_SECONDS: Final = 0.25
-"""Time between two displays."""
-DEMO_PLAIN_LINE_SECONDS: Final = 2.0
-"""Time between two lines without a terminal."""
-DEMO_RATE_SECONDS: Final = 3.0
-"""The time over which a displayed rate is the mean."""
-DEMO_ERROR_SECONDS: Final = 10.0
-"""Time for which an error of the stream is displayed; a table's error stays until the copy ends."""
-DEMO_STATUS_SECONDS: Final = 2.0
-"""Time for the launcher to reply to the display; the display goes on without a reply."""
-DEMO_LOG_BYTES: Final = 1 * _MB
-"""The amount of the log that one look for errors reads."""
-POSTGRES_START_SECONDS: Final = 60.0
-"""Time for the embedded PostgreSQL to answer after its start, recovery included."""
-POSTGRES_CONNECT_SECONDS: Final = 5
-"""Time for one attempt to connect while the embedded PostgreSQL starts."""
-POSTGRES_START_POLL_SECONDS: Final = 0.02
-"""Time between two attempts to connect: a start takes some tenths of a second."""
-POSTGRES_STOP_SECONDS: Final = 30
-"""Time for the embedded PostgreSQL to end before the next, harder signal."""
-POSTGRES_START_AGAIN_SECONDS: Final = 15
-"""After a kill, the former children may hold the shared memory for some seconds."""
-POSTGRES_START_AGAIN_POLL_SECONDS: Final = 0.1
-"""Time between two starts while the shared memory is held."""
-
 # -- waits of workers ------------------------------------------------------------------------------
 
 NAPTIME_PER_CYCLE_SECONDS: Final = 1.0

@@ -26,7 +26,7 @@ from rich.console import Console
 
 from catalog.errcodes import ConnectionFailure, ObjectInUse, ObjectNotInPrerequisiteState
 from catalog.pg_lsn import LSN
-from config.limits import (
+from config.monitor_limits import (
     DEMO_CATCH_UP_SECONDS,
     DEMO_STOP_SECONDS,
     DEMO_STREAM_SECONDS,

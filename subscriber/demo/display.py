@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from config.limits import DEMO_PLAIN_LINE_SECONDS
+from config.monitor_limits import DEMO_PLAIN_LINE_SECONDS
 from subscriber.demo.progress import Reading, TableProgress
 from subscriber.demo.proof import Verdict
 from subscriber.status.live_view import STATES, STYLES

@@ -36,7 +36,7 @@ import psycopg
 from psycopg import conninfo
 
 from catalog.errcodes import ConnectionFailure, UndefinedObject
-from config.limits import (
+from config.monitor_limits import (
     POSTGRES_CONNECT_SECONDS,
     POSTGRES_START_AGAIN_POLL_SECONDS,
     POSTGRES_START_AGAIN_SECONDS,

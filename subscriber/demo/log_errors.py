@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from config.limits import DEMO_LOG_BYTES
+from config.monitor_limits import DEMO_LOG_BYTES
 from workers.process.log import LOG_DIRECTORY, LOG_FILE
 
 _LINE: Final = re.compile(r"\S+ \S+ UTC \[\d+\] (?P<worker>.+?) (?P<label>[A-Z]+):  (?P<text>.*)")

@@ -18,7 +18,7 @@ from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
-from config.limits import DEMO_ERROR_SECONDS, DEMO_RATE_SECONDS, DEMO_STATUS_SECONDS
+from config.monitor_limits import DEMO_ERROR_SECONDS, DEMO_RATE_SECONDS, DEMO_STATUS_SECONDS
 from subscriber.demo.log_errors import LastErrors
 from workers.process.launcher_client import LauncherStatus, query_launcher
 
