@@ -40,7 +40,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from catalog.errcodes import ObjectNotInPrerequisiteState, ReplicationError
+from catalog.errcodes import (
+    LOCK_NOT_AVAILABLE,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 from catalog.namespace import qualified_name
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
@@ -191,7 +195,8 @@ class RenameWatch:
     ) -> list[tuple[SubscriptionRel, RelName]]:
         """Ask for the present names of tables ``of`` the subscription's ``rels``; those to rename.
 
-        Raises the publisher's error.
+        Raises the publisher's error; 55P03 while a lock hides whether a new name is published. An
+        apply worker asks again within a minute, a sync worker at its next attempt.
         """
         settings = self.settings()
         asked = {rel.remote_relid for rel in of if is_known_by_oid(sub, rel, settings)}
@@ -202,7 +207,10 @@ class RenameWatch:
         if not moved:
             return []
         holders = self.relids([(rel.nspname, rel.relname) for rel, _ in moved])
-        return decide_renames(sub, rels, of, names, holders, self.published() or (), settings)
+        published = self.published()
+        if published is None:
+            raise _names_unknown(*moved[0])
+        return decide_renames(sub, rels, of, names, holders, published, settings)
 
     def note(
         self, sub: Subscription, renamed: Iterable[tuple[SubscriptionRel, RelName]], lsn: LSN
@@ -234,6 +242,18 @@ class RenameWatch:
         mode = options.on_rename or self.settings().on_rename
         keeps = mode == KEEP or options.to is not None
         return (rel.lake_schema, rel.lake_table) if keeps else now
+
+
+def _names_unknown(rel: SubscriptionRel, now: RelName) -> ReplicationError:
+    was = qualified_name(rel.nspname, rel.relname)
+    return ReplicationError(
+        f'published names are not known: table "{was}" is "{qualified_name(*now)}" now',
+        detail="A table of the publications is locked, and the publisher does not tell whether the "
+        "new name is published.",
+        hint="None: the question is asked again. On the publisher, pg_locks shows the session with "
+        "the lock.",
+        sqlstate=LOCK_NOT_AVAILABLE,
+    )
 
 
 def by_oid(

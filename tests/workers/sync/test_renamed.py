@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.errcodes import UndefinedObject
+from catalog.errcodes import ReplicationError, UndefinedObject, at_fault
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from tests.workers.subscribed import Subscribed
 from tests.workers.tables.test_rename_watch import NEW, Publisher, insert, lake_tables
+from workers.apply.suspend import may_suspend
 from workers.lake.memory.destination import MemoryDestination
 from workers.process.worker_exit import WorkerExit
 from workers.sync.renamed import following_name
@@ -111,6 +112,24 @@ def test_what_is_not_followed_stays_an_error(
     with pytest.raises(UndefinedObject):
         copy(world, publisher, rel)
     assert world.store.renames(world.sub.oid) == []
+
+
+def test_a_lock_that_hides_the_published_names_suspends_nothing(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """Another transaction has a table of the publications locked; the next attempt asks again."""
+    world.declare("a", on_error="suspend")
+    publisher.start()
+    rel = to_be_copied(world)
+    publisher.tables[1], publisher.locked = NEW, True
+    with pytest.raises(ReplicationError) as unknown, at_fault(rel):
+        copy(world, publisher, rel)
+    assert unknown.value.code == "55P03"
+    assert not may_suspend(unknown.value, world.sub, "suspend")
+    assert world.store.renames(world.sub.oid) == []
+    publisher.locked = False
+    with pytest.raises(WorkerExit, match="its lake table is renamed"), at_fault(rel):
+        copy(world, publisher, rel)
 
 
 def test_rows_that_come_under_another_name_while_the_table_catches_up(

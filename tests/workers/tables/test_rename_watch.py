@@ -50,6 +50,7 @@ class Publisher:
     settings: Settings = field(default_factory=Settings)
     asked: int = 0
     fails: bool = False
+    locked: bool = False
     unpublished: frozenset[RelName] = frozenset()
     now: float = 0.0
     applier: Applier = field(init=False)
@@ -85,8 +86,8 @@ class Publisher:
     def relids(self, names: Collection[RelName]) -> dict[RelName, int]:
         return {name: relid for relid, name in self.tables.items() if name in names}
 
-    def published(self) -> set[RelName]:
-        return set(self.tables.values()) - self.unpublished
+    def published(self) -> set[RelName] | None:
+        return None if self.locked else set(self.tables.values()) - self.unpublished
 
     def apply(self, *transactions: list[Message], after: int = 0) -> None:
         self.applier.apply_batch(batch(*transactions, after=after))
@@ -233,6 +234,21 @@ def test_a_publisher_that_does_not_answer_is_asked_again(
     publisher.apply(NEW_ROW)
     publisher.turn()
     publisher.fails = False
+    publisher.turn(ALL_TABLES_SECONDS)
+    assert world.rel("new")
+
+
+def test_a_lock_that_hides_the_published_names_has_them_asked_again(
+    world: Subscribed, publisher: Publisher
+) -> None:
+    """Once a minute, whatever comes meanwhile: not published is not the same as not known."""
+    publisher.tables[1], publisher.locked = NEW, True
+    for n in range(3):
+        publisher.apply([*NEW_ROW[:1], Insert(1, row(f"{n}", "0"))], after=100 * n)
+        publisher.turn()
+    assert publisher.asked == 1
+    assert world.rel("a")
+    publisher.locked = False
     publisher.turn(ALL_TABLES_SECONDS)
     assert world.rel("new")
 
