@@ -166,6 +166,11 @@ class TableWork:
         only = len(own) == len(self.segments) == len(self._staged)
         return sum(len(each.files) for each in own) if only else 0
 
+    @property
+    def keys_ahead(self) -> int:
+        """The number of keys that are looked up at the commit, for changes with rows in files."""
+        return sum(each.keys.rows for segment in self.segments for each in segment.ahead)
+
     def absorb(self, later: TableWork) -> None:
         """Take over the data files of a later slice of the transaction, in one commit if possible.
 

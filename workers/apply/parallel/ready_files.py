@@ -12,7 +12,8 @@ applied. So if the files of a stand-in do not fit, the transaction is applied on
 files.
 
 Files of slices in a row become a single commit. A slice with runs of the table comes behind the
-files, because a later change may be of a row in the files.
+files, because a later change may be of a row in the files. Tables are written at a time only if the
+keys of their changes can be looked up at a time: the memory is that of one look-up.
 
 Trace: pieces 1 and 2 of tables a and b are written; the rest, of a alone, is not::
 
@@ -24,13 +25,14 @@ Trace: pieces 1 and 2 of tables a and b are written; the rest, of a alone, is no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from catalog.errcodes import SerializationFailure
+from config.limits import LOOK_UP_CHANGES
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
 from workers.columnar.column_reader import Changes
@@ -88,16 +90,11 @@ class ReadyFiles:
         try:
             for end, each in slices:
                 rest = self._use(end, each, waiting)
-                behind = waiting.keys() & rest.work.keys()
-                if behind:
-                    before = {relid: waiting.pop(relid) for relid in behind}
-                    yield Slice({}, ready=before)
+                yield from _taken(waiting, waiting.keys() & rest.work.keys())
                 if rest.work:
                     yield rest
                 del each, rest  # the slice must not stay in memory beside the next slice
-            if waiting:
-                last, waiting = waiting, {}
-                yield Slice({}, ready=last)
+            yield from _taken(waiting, waiting.keys())
         finally:
             for work in waiting.values():
                 work.discard()
@@ -136,6 +133,24 @@ class ReadyFiles:
             discard(made)
         self.made.clear()
         self.stand_ins.clear()
+
+
+def _taken(waiting: dict[int, TableWork], relids: Collection[int]) -> Iterator[Slice]:
+    """Take tables out of ``waiting``: the tables of a slice have ``LOOK_UP_CHANGES`` keys together.
+
+    A table with more keys is alone: the lake looks the keys up in several turns.
+    """
+    together: list[int] = []
+    keys = 0
+    for relid in sorted(relids, key=lambda relid: waiting[relid].keys_ahead):
+        more = waiting[relid].keys_ahead
+        if together and keys + more > LOOK_UP_CHANGES:
+            yield Slice({}, ready={each: waiting.pop(each) for each in together})
+            together, keys = [], 0
+        together.append(relid)
+        keys += more
+    if together:
+        yield Slice({}, ready={each: waiting.pop(each) for each in together})
 
 
 def discard(made: Mapping[int, TableFiles]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from catalog.errcodes import SerializationFailure
 from catalog.pg_subscription import TableOptions
+from config.limits import LOOK_UP_CHANGES
 from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, no_files
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
@@ -18,7 +19,7 @@ from workers.columnar.column_reader import Changes
 from workers.columnar.frame_slices import StandIn
 from workers.columnar.tuples import DELETE, INSERT
 from workers.lake.destination import Destination
-from workers.lake.segment import Segment
+from workers.lake.segment import ChangesAhead, Segment
 from workers.lake.staged_rows import LayoutId, NewFile, OwnFiles, Staged
 from workers.lake.table import LakeIdent, LakeTable
 from workers.proto.messages import Relation, RelationColumn
@@ -42,6 +43,15 @@ class Lake:
     def _discard(self, staged: Staged) -> None:
         if staged.own is not None and not staged.own.committed:
             self.removed += [file.path for file in staged.own.files]
+
+    def changes(self, path: str, keys: int) -> TableFiles:
+        """Updates of so many keys; the new row of one of them is in the file."""
+        files = self.files(path, 1)
+        (segment,) = files.work.segments
+        assert segment.append is not None
+        ahead = (ChangesAhead(Staged(keys), segment.append),)
+        files.work.segments[:] = [Segment(("a",), ("a",), ahead=ahead)]
+        return files
 
     def files(self, path: str, rows: int, layout: LayoutId = LAYOUT) -> TableFiles:
         table = LakeTable(LakeIdent("s", "t"), (), None, None, None)
@@ -168,6 +178,28 @@ def test_files_of_two_layouts_are_two_commits() -> None:
     assert [paths(each) for each in slices] == [{A: [["1"], ["2"]]}]
     slices[0].ready[A].discard()
     assert lake.removed == ["1", "2"]
+
+
+def test_the_keys_of_tables_in_one_slice_are_a_single_look_up() -> None:
+    """Tables of a slice are written at a time, and each look-up takes memory for its keys."""
+    lake, half = Lake(), LOOK_UP_CHANGES // 2
+    sizes = [(A, 2 * half), (B, half), (C, half), (14, 1), (15, 5 * half)]
+    first = {relid: lake.changes(f"{relid}", keys) for relid, keys in sizes}
+    first[16] = lake.files("16", 1)
+    files = ready(lake, first)
+    slices = put_in(files, (10, Slice({relid: [run(1)] for relid in first})))
+    assert [set(each.ready) for each in slices] == [{16, 14, B}, {C}, {A}, {15}]
+    assert not any(each.work for each in slices)
+
+
+def test_files_that_no_slice_took_are_removed() -> None:
+    """An error of the lake between the slices of two tables."""
+    lake = Lake()
+    tables = {A: lake.changes("1", LOOK_UP_CHANGES), B: lake.changes("2", LOOK_UP_CHANGES)}
+    slices = ready(lake, tables).put_in([(10, Slice({A: [run(1)], B: [run(1)]}))])
+    taken = next(slices)
+    del slices
+    assert [*taken.ready, lake.removed] == [A, ["2"]]
 
 
 def test_an_error_of_a_check_leaves_no_file() -> None:
