@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from catalog.errcodes import SerializationFailure
 from workers.lake.effects import Effect
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
@@ -80,7 +81,13 @@ class FileLake(MemoryDestination):
             replace(part, segments=[self._read(segment) for segment in part.segments])
             for part in parts
         ]
-        return super().write_sources(ident, branch, read)
+        try:
+            return super().write_sources(ident, branch, read)
+        except SerializationFailure:  # no commit was asked to add the files
+            for own in _files_of(parts):
+                own.committed = False
+                self.committed -= {file.path for file in own.files}
+            raise
 
     def _read(self, segment: Segment) -> Segment:
         """The segment with rows in place of files, also where the lake's answer decides."""
@@ -115,3 +122,10 @@ class FileLake(MemoryDestination):
         self.committed |= set(paths)
         table = pa.concat_tables([self.files[path][1] for path in paths])
         return Staged(table.num_rows, table=table)
+
+
+def _files_of(parts: Sequence[SourcePart]) -> list[OwnFiles]:
+    segments = [segment for part in parts for segment in part.segments]
+    staged = [segment.append for segment in segments]
+    staged += [each.rows for segment in segments for each in segment.ahead]
+    return [each.own for each in staged if each is not None and each.own is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from catalog.errcodes import ReplicationError
 from catalog.pg_subscription import TableOptions
 from tests.workers.apply.parallel.test_apply_threads import (
     NULL,
@@ -164,6 +165,29 @@ def test_a_table_whose_changes_waited_once_is_not_tried_again(tmp_path: Path) ->
         here.take(commit(7, 200))
         after = {key: int(key < 21 or key > 40) for key in (*range(1, 31), *range(41, 51))}
         assert here.rows()[0] == sorted(after.items())
+
+
+@pytest.mark.parametrize("there", ["a key of two rows", "a row with an inserted key"])
+def test_files_that_do_not_suffice_are_not_used(tmp_path: Path, there: str) -> None:
+    """Rows of another writer: all is as with ``streaming = on``, and no file is left."""
+    found = {}
+    put = [(3, 0), (3, 1)] if there == "a key of two rows" else [(3, 0), (30, 1)]
+    for threads in (0, 2):
+        with closing(World(tmp_path / f"{threads}", threads)) as here:
+            here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(1, 11))))
+            changes = [*(update(key, 1) for key in range(1, 11)), insert(30, 1)]
+            if threads:
+                here.take_and_write(*part(7, *RELATIONS, *changes, first=True))
+                assert len(here.dest.loose) == 1
+            else:
+                here.take(*part(7, *RELATIONS, *changes, first=True))
+            here.world.put("a", *put, ours=True)
+            with suppress(ReplicationError):
+                here.take(commit(7, 200))
+            here.parallel.close()
+            assert here.dest.loose == set()
+            found[threads] = here.rows(), here.dest.staged
+    assert found[2] == found[0]
 
 
 KEYS = st.integers(1, 12)

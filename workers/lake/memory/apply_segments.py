@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from workers.lake.memory.rows import (
     new_values,
     same,
 )
+from workers.lake.refusals import changed_meanwhile
 from workers.lake.segment import (
     DELETE_LINE,
     INSERT_LINE,
@@ -27,7 +29,7 @@ from workers.lake.segment import (
     Segment,
     WholeRowLookup,
 )
-from workers.lake.table import LakeColumn, LakeIdent
+from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeIdent
 
 
 @dataclass(slots=True)
@@ -63,14 +65,32 @@ class Work:
             self.rows += [row for row in rows if came_from(row, segment.source)]
 
     def _change_ahead(self, segment: Segment, ahead: ChangesAhead) -> None:
-        """The changes as a MERGE, and then the inserted rows."""
+        """The changes as a MERGE, and then the inserted rows.
+
+        Raises 40001 where the files of new rows do not suffice on Iceberg.
+        """
         new = iter(as_dicts(ahead.rows))
         lines = [
             (line if line["op"] == DELETE_LINE else line | next(new))
             for line in as_dicts(ahead.keys)
         ]
+        inserted = [line for line in lines if line["op"] == INSERT_LINE]
+        found = self._rows_by_key(segment)
+        twice = any(found[line["b0"]] > 1 for line in lines)
+        if twice or any(found[line["b0"]] for line in inserted) or self._keeps_values(segment):
+            raise changed_meanwhile(self.ident)
         self._merge(segment, [line for line in lines if line["op"] != INSERT_LINE])
-        self._append(segment, [line for line in lines if line["op"] == INSERT_LINE])
+        self._append(segment, inserted)
+
+    def _rows_by_key(self, segment: Segment) -> Counter[Any]:
+        """The number of rows by the values of a key of one column."""
+        (key,) = segment.key
+        return Counter(row[key] for row in self.rows if came_from(row, segment.source))
+
+    def _keeps_values(self, segment: Segment) -> bool:
+        """Has the table columns of which only the old rows have the values?"""
+        sent = {*segment.columns, SOURCE_COLUMN} if segment.source else {*segment.columns}
+        return not {column.name for column in self.columns} <= sent
 
     def _merge(self, segment: Segment, staged: Sequence[Row]) -> None:
         """Apply changes as a single MERGE: a row is matched with the values before the MERGE."""

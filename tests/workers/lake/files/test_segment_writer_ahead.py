@@ -1,4 +1,7 @@
-"""Changes with new rows in files of before the commit: the table's rows, counts and files."""
+"""Changes with new rows in files of before the commit: commits and files.
+
+What all lakes refuse is in ``test_changes_ahead_contract``.
+"""
 
 from __future__ import annotations
 
@@ -90,29 +93,10 @@ def test_groups_of_parts_are_looked_up_one_after_the_other(
     assert [values(table)[key] for key in (0, 1, 2, 21, 22)] == ["0-0", "1-1", "2-2", "2-21", "v22"]
 
 
-def test_a_key_of_two_rows_and_a_second_row_of_a_key_are_refused(table: Watched) -> None:
-    """40001: the transaction is applied without the files, and the error is that of any other."""
-    table.batch([append(table.dest, [(3, "twice", None)])], 21)
-    for lines in (updates(*range(MANY)), [*updates(*range(10, 29)), (INSERT_LINE, 9)]):
-        error = table.refused([segment(ahead(table, lines, "a"))])
-        assert error.code == "40001"
-    assert len(table.rows()) == 2 * MANY + 1
-
-
 def test_files_of_another_layout_are_refused(table: Watched) -> None:
     part = ahead(table, updates(*range(MANY)), "a")
     table.command("ALTER TABLE", "ADD COLUMN more INT")
     _forget(table)
-    assert table.refused([segment(part)]).code == "40001"
-
-
-def test_files_without_the_values_of_a_column_that_only_the_lake_has_are_refused(
-    table: Watched,
-) -> None:
-    """Somebody added the column, and the files were made by a worker that did not know of it."""
-    table.command("ALTER TABLE", "ADD COLUMN more INT")
-    _forget(table)
-    part = ahead(table, updates(*range(MANY)), "a")
     assert table.refused([segment(part)]).code == "40001"
 
 
