@@ -5,13 +5,15 @@ every value does not depend on the row that is found. So the fold of a part is s
 transaction runs: the last row of each key goes to a data file, and the keys are staged for the
 look-up at the commit (``Segment.ahead``).
 
-The changes wait for the commit (None) if more than the keys is needed there:
+The changes wait for the commit (``NoFiles.WAIT``) if more than the keys is needed there:
 
 - a value was not sent, or the lake table has a column besides: the old row has the value;
 - a key changed, or an INSERT gives a key to a second row: the order of the rows matters;
 - the key has several columns, or no number for a value (``is_own_number``);
 - the table has further declared keys, or the lake computes columns;
 - the files are sorted, partitioned, or of format 3: ``OwnFiles.takes_deletes``.
+
+``NoFiles.FEW`` says nothing of the next part: there are few new rows, or deletes alone.
 
 Trace: ``U(1,a) | D 7 | I(2,c) | U(1,b)``::
 
@@ -22,6 +24,7 @@ Trace: ``U(1,a) | D 7 | I(2,c) | U(1,b)``::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import pyarrow as pa
@@ -36,10 +39,17 @@ from workers.changes.table_work import TableWork
 from workers.columnar.column_reader import NullKey, UnreadableValue, UnrepresentableValue
 from workers.columnar.fold.by_key import Keyed, fold_keyed
 from workers.columnar.key_search import is_own_number
-from workers.columnar.tuples import UPDATE
+from workers.columnar.tuples import DELETE, UPDATE
 from workers.lake.destination import Destination
 from workers.lake.segment import INSERT_LINE, UPDATE_LINE
 from workers.lake.table import SOURCE_COLUMN, LakeTable
+
+
+class NoFiles(Enum):
+    """Why changes of a transaction in progress have no files."""
+
+    FEW = "few new rows: a later part may have files"
+    WAIT = "more than the new rows is needed: all later parts wait, too"
 
 
 def build_ahead(
@@ -50,21 +60,23 @@ def build_ahead(
     *,
     source: str = "",
     file_id: str = "",
-) -> TableWork | None:
-    """Fold and stage a run; None if the changes have to wait for the commit."""
+) -> TableWork | NoFiles:
+    """Fold and stage a run, if the changes can have files."""
     if run.relation is None or run.changes is None or run.changes.unsent.any():
-        return None
+        return NoFiles.WAIT
     if run.changes.old_kind[run.changes.kind == UPDATE].any():
-        return None
+        return NoFiles.WAIT
+    if (run.changes.kind == DELETE).all():
+        return NoFiles.FEW
     work = TableWork(table, options, dest, source, file_id=file_id)
     laid_out = lay_out(work, run.relation, run.changes, run.coverage)
     if other_keys_of(work, laid_out) or not _is_whole(work, laid_out):
-        return None
+        return NoFiles.WAIT
     try:
         folded = fold_keyed(laid_out.changes, laid_out.layout)
         if folded.conflict >= 0 or folded.unchanged:
-            return None
-        return work if _stage(work, laid_out, folded) else None
+            return NoFiles.WAIT
+        return _stage(work, laid_out, folded)
     except NullKey as error:
         raise null_key(error, laid_out) from None
     except (UnrepresentableValue, UnreadableValue) as error:
@@ -82,21 +94,22 @@ def _is_whole(work: TableWork, run: LaidOutRun) -> bool:
     return names <= set(run.columns) and is_own_number([types[run.key[0]]])
 
 
-def _stage(work: TableWork, run: LaidOutRun, folded: Keyed) -> bool:
-    """Stage rows and keys; False if the rows did not become files that take deletes."""
+def _stage(work: TableWork, run: LaidOutRun, folded: Keyed) -> TableWork | NoFiles:
+    """Stage rows and keys, if the rows become files that take deletes."""
     lines: list[pa.RecordBatch] = []
     try:
         rows = work.stage(_rows(run, folded, lines), folded.append_schema, work.whole_rows(run))
         if rows.own is None or not rows.own.takes_deletes:
+            is_small = work.is_in_memory
             work.discard()
-            return False
+            return NoFiles.FEW if is_small else NoFiles.WAIT
         schema = _line_schema(folded)
         work.add_ahead(run, work.stage(lines, schema), rows)
     except BaseException:
         work.discard()
         raise
     work.count_misses_of(folded)
-    return True
+    return work
 
 
 def _rows(run: LaidOutRun, folded: Keyed, lines: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -167,6 +167,11 @@ class TableWork:
         return sum(len(each.files) for each in own) if only else 0
 
     @property
+    def is_in_memory(self) -> bool:
+        """Are the staged rows so few that they stayed in memory?"""
+        return all(staged.table is not None for staged in self._staged)
+
+    @property
     def keys_ahead(self) -> int:
         """The number of keys that are looked up at the commit, for changes with rows in files."""
         return sum(each.keys.rows for segment in self.segments for each in segment.ahead)

@@ -25,7 +25,7 @@ from tests.workers.file_lake import FileLake
 from tests.workers.transactions import batch, commit, part, row
 from workers.apply.parallel import apply_threads, pieces
 from workers.changes.by_table import frame_batch
-from workers.changes.changes_ahead import build_ahead
+from workers.changes.changes_ahead import NoFiles, build_ahead
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.table_work import TableWork
 from workers.lake.memory.lake import MemoryLake
@@ -63,7 +63,7 @@ def built(
     columns: tuple[LakeColumn, ...] = COLUMNS,
     takes_deletes: bool = True,
     options: TableOptions | None = None,
-) -> tuple[TableWork | None, FileLake]:
+) -> tuple[TableWork | NoFiles, FileLake]:
     dest = FileLake(MemoryLake(), 1)
     dest.takes_deletes = takes_deletes
     table = dest.create_table(IDENT, columns, owner="u", relid=1, stamp=STAMP)
@@ -79,7 +79,7 @@ THREE = [update(key, 1) for key in (1, 2, 3)]
 def test_the_last_row_of_each_key_is_in_the_file() -> None:
     changes = [*THREE, delete(7), insert(8, 5), update(1, 10), delete(2), update(8, 6)]
     work, dest = built(*changes)
-    assert work is not None
+    assert isinstance(work, TableWork)
     [segment] = work.segments
     [ahead] = segment.ahead
     assert ahead.keys.table is not None
@@ -101,15 +101,25 @@ WAITING: dict[str, list[Message]] = {
     "an unsent value": [*THREE, Update(1, None, None, (*row("4"), UNSENT))],
     "another key": [*THREE, Update(1, "K", (*row("4"), NULL), row("5", "1"))],
     "a key of a second row": [*THREE, insert(4, 1), insert(4, 2)],
-    "no new row": [delete(1), delete(2), delete(3)],
+}
+FEW: dict[str, list[Message]] = {
+    "no new row": [delete(key) for key in range(6)],
     "few rows": [update(1, 1), delete(2)],
+    "few keys": [update(n % 2, n) for n in range(6)],
+    "new rows that are deleted": [*(insert(key, 1) for key in (8, 9)), delete(8), delete(9)],
 }
 
 
 @pytest.mark.parametrize("what", WAITING)
 def test_changes_that_wait_for_the_commit(what: str) -> None:
     work, dest = built(*WAITING[what])
-    assert (work, dest.files) == (None, {})
+    assert (work, dest.files, dest.staged) == (NoFiles.WAIT, {}, 0)
+
+
+@pytest.mark.parametrize("what", FEW)
+def test_few_new_rows_say_nothing_of_the_next_part(what: str) -> None:
+    work, dest = built(*FEW[what])
+    assert (work, dest.files, dest.staged) == (NoFiles.FEW, {}, 0)
 
 
 def test_tables_whose_changes_wait_for_the_commit() -> None:
@@ -122,7 +132,7 @@ def test_tables_whose_changes_wait_for_the_commit() -> None:
     ):
         given: Any = more
         work, dest = built(*THREE, **given)
-        assert (work, dest.files) == (None, {}), more
+        assert (work, dest.files) == (NoFiles.WAIT, {}), more
 
 
 # -- the rows -------------------------------------------------------------------------------------
@@ -167,6 +177,25 @@ def test_a_table_whose_changes_waited_once_is_not_tried_again(tmp_path: Path) ->
         assert here.rows()[0] == sorted(after.items())
 
 
+@pytest.mark.parametrize("few", ["no new row", "few keys"])
+def test_a_table_with_few_rows_at_first_has_files_later(tmp_path: Path, few: str) -> None:
+    """The few are applied at their place: in front of the files of later pieces."""
+    with closing(World(tmp_path)) as here:
+        here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(10))))
+        here.take_and_write(*part(7, *RELATIONS, *FEW[few], first=True))
+        assert here.dest.loose == set()
+        here.take_and_write(*part(7, *(update(key, 100) for key in range(1, 10))))
+        assert len(here.dest.loose) == 1
+        here.take_and_write(*part(7, *RELATIONS, *FEW[few]))
+        here.take_and_write(*part(7, *(insert(key, 100) for key in range(40, 50))))
+        assert len(here.dest.loose) == 2
+        here.take(commit(7, 200))
+        assert (here.dest.loose, len(here.dest.committed)) == (set(), 3)
+        found = dict(here.rows()[0])
+        first = {} if few == "no new row" else {0: 4, 1: 5} | dict.fromkeys(range(2, 6), 100)
+        assert found == first | dict.fromkeys((*range(6, 10), *range(40, 50)), 100)
+
+
 @pytest.mark.parametrize("there", ["a key of two rows", "a row with an inserted key"])
 def test_files_that_do_not_suffice_are_not_used(tmp_path: Path, there: str) -> None:
     """Rows of another writer: all is as with ``streaming = on``, and no file is left."""
@@ -192,8 +221,14 @@ def test_files_that_do_not_suffice_are_not_used(tmp_path: Path, there: str) -> N
 
 KEYS = st.integers(1, 12)
 ONE = st.tuples(st.sampled_from(["update", "update", "update", "delete", "insert"]), KEYS)
+FEW_KEYS = st.tuples(st.just("update"), st.integers(1, 2))
+OLD_ROW = st.tuples(st.sampled_from(["move", "unsent"]), KEYS)
 STEPS = st.one_of(
     st.tuples(st.just("part"), st.lists(ONE, min_size=3, max_size=12)),
+    st.tuples(st.just("part"), st.lists(ONE, min_size=8, max_size=12)),
+    st.tuples(st.just("part"), st.lists(FEW_KEYS, min_size=5, max_size=12)),
+    st.tuples(st.just("part"), st.lists(st.tuples(st.just("delete"), KEYS), min_size=6)),
+    st.tuples(st.just("part"), st.lists(st.one_of(ONE, OLD_ROW), min_size=3, max_size=12)),
     st.tuples(st.just("ordinary"), st.lists(ONE, min_size=1, max_size=5)),
     st.tuples(st.just("savepoint"), st.lists(ONE, min_size=3, max_size=12)),
     st.tuples(st.just("roll back"), st.just([])),
@@ -279,6 +314,11 @@ class _Sender:
             elif what == "delete":
                 held.discard(mine)
                 found.append(delete(mine))
+            elif what == "move":  # to a key that no row ever has
+                held.discard(mine)
+                found.append(Update(1, "K", (*row(str(mine)), NULL), row(str(self.v + 1000), "1")))
+            elif what == "unsent":
+                found.append(Update(1, None, None, (*row(str(mine)), UNSENT)))
             else:
                 found.append(update(mine, self.v))
         return found

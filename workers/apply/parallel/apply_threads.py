@@ -43,12 +43,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-
-import pyarrow as pa
 
 from catalog.errcodes import ReplicationError, RequiredProcessGone
-from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from config.monitor_limits import (
     PARALLEL_FILE_SECONDS,
@@ -67,40 +63,22 @@ from workers.apply.parallel.ready_files import (
     TableFiles,
     discard,
     inserts_of,
-    kinds_of,
     only_run,
 )
+from workers.apply.parallel.write_files import Rows, WrittenFiles, write_files
 from workers.apply.table_checks import run_in_form
-from workers.changes.by_table import FramedBatch, Run, frame_inside
-from workers.changes.changes_ahead import build_ahead
+from workers.changes.by_table import FramedBatch, frame_inside
 from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.relation_map import LogicalRepRelMap, RelName
-from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
 from workers.columnar.frame_slices import StandIn
 from workers.lake.destination import Destination
-from workers.process import failpoints
 from workers.publisher.replica_identity import REPLICA_IDENTITY_FULL
 from workers.stream.batch import Batch, Bytes, Received
 from workers.stream.spool import Spool
-from workers.tables.open_table import OpenTable
 from workers.tables.rename_watch import by_oid
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Changes of a table whose new rows are to be written."""
-
-    run: Run
-    table: OpenTable
-    options: TableOptions
-
-    @property
-    def is_new(self) -> bool:
-        """Are all changes inserts?"""
-        return inserts_of([self.run]) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +88,7 @@ class _Part:
     ``records`` are those of a stand-in, if all changes of the piece are such rows.
     """
 
-    rows: Mapping[int, _Rows]
+    rows: Mapping[int, Rows]
     size: int
     records: Bytes | None
 
@@ -143,7 +121,7 @@ class _Transaction:
         default_factory=lambda: Pieces(PARALLEL_LEAST_BYTES, PARALLEL_MOST_BYTES)
     )
     waits_since: float | None = None
-    job: Future[Mapping[int, TableFiles]] | None = None
+    job: Future[WrittenFiles] | None = None
     part: _Part | None = None
     waiting: set[int] = field(default_factory=set)
     relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
@@ -245,7 +223,8 @@ class ParallelApply:
             transaction.pieces.complete(_Made(transaction.relmap))
             return
         transaction.part = found
-        job = transaction.thread.submit(_write, found.rows, self._dest, transaction.note.file_id)
+        note = transaction.note
+        job = transaction.thread.submit(write_files, found.rows, self._dest, note.file_id)
         job.add_done_callback(lambda _job: self._wake())
         transaction.job = job
 
@@ -266,7 +245,7 @@ class ParallelApply:
 
     def _rows_of(
         self, framed: FramedBatch, target: RelName, waiting: Collection[int]
-    ) -> _Rows | None:
+    ) -> Rows | None:
         """The rows of a table, if the rows can be written now."""
         rel = self._applier.rels.get(target)
         if rel is None or rel.srsubstate is not SubRelState.READY or not rel.copied:
@@ -281,7 +260,7 @@ class ParallelApply:
             return None
         if not is_in_line(self._applier.store, writer, self._applier.sub, rel, run.relation):
             return None
-        return _Rows(run_in_form(run, self._applier.binary), writer.open(rel), writer.options(rel))
+        return Rows(run_in_form(run, self._applier.binary), writer.open(rel), writer.options(rel))
 
     def _drop(self, transaction: _Transaction) -> None:
         """Remove all files: the transaction was rolled back, prepared, or is small."""
@@ -372,12 +351,12 @@ def _take(transaction: _Transaction, *, waits: bool = False) -> None:
     part, transaction.job, transaction.part = transaction.part, None, None
     made: Mapping[int, TableFiles] = {}
     try:
-        made = job.result()
-        rows = {} if part is None else part.rows
-        changed = [relid for relid, each in rows.items() if not each.is_new]
-        transaction.waiting.update(relid for relid in changed if relid not in made)
-        if not (made or changed):
-            transaction.pieces.give_up()  # Spark writes the tables, or the rows are few
+        written = job.result()
+        made, rows = written.files, {} if part is None else part.rows
+        changed = {relid for relid, each in rows.items() if not each.is_new}
+        transaction.waiting |= written.waiting & changed
+        if not (made or changed) and written.waiting == rows.keys():
+            transaction.pieces.give_up()  # Spark writes the tables
     except (ReplicationError, FailedTransaction) as error:
         _give_up(transaction, error)
     is_whole = part is not None and made.keys() == part.rows.keys()
@@ -397,42 +376,6 @@ def _give_up(transaction: _Transaction, error: Exception) -> None:
         transaction.xid,
         code,
     )
-
-
-def _write(rows: Mapping[int, _Rows], dest: Destination, file_id: str) -> Mapping[int, TableFiles]:
-    """Write the rows of a slice as data files; runs in the transaction's thread."""
-    failpoints.reach("apply.files_begun")
-    made: dict[int, TableFiles] = {}
-    try:
-        for relid, each in rows.items():
-            files = _write_table(each, dest, file_id)
-            if files is not None:
-                made[relid] = files
-        failpoints.reach("apply.files_written")
-    except BaseException:
-        discard(made)
-        raise
-    pa.default_memory_pool().release_unused()
-    return made
-
-
-def _write_table(rows: _Rows, dest: Destination, file_id: str) -> TableFiles | None:
-    """Write a table's rows; None if they are few, or if Spark has to write the table's files."""
-    lake, source = rows.table.lake, rows.table.source
-    if rows.run.relation is None or rows.run.changes is None:
-        return None
-    if rows.is_new:
-        build = partial(build_segments, look_up_keys=False, source=source, file_id=file_id)
-        work: TableWork | None = build([rows.run], lake, rows.options, dest)
-        if work is not None and not work.files:
-            work.discard()
-            return None
-    else:
-        work = build_ahead(rows.run, lake, rows.options, dest, source=source, file_id=file_id)
-    if work is None:
-        return None
-    work.forget_changes()  # the files wait for the commit, and the records may be all that came
-    return TableFiles(work, rows.run.relation, kinds_of(rows.run.changes))
 
 
 def _stand_ins(pieces: Iterable[Piece[_Made]], first: int) -> dict[int, StandIn]:
