@@ -135,6 +135,9 @@ PARALLEL_WAIT_SECONDS: Final = 1.0
 transaction in bursts: small transactions wait behind a burst, and come first."""
 PARALLEL_QUIET_SECONDS: Final = 2.0
 """Without a batch for so long, nothing waits behind a burst, and a slice is written at once."""
+PARALLEL_REFUSED_SECONDS: Final = 3600.0
+"""A table whose files cannot be searched at a commit has no files for updates and deletes for so
+long: every large transaction would be applied twice. Maintenance may join the files meanwhile."""
 PREPARED_GROUP_BYTES: Final = 4 * _MB
 """Prepared transactions that share a file. The file stays as long as one of them is prepared. A
 larger transaction has a file of its own."""

@@ -13,6 +13,7 @@ from catalog.errcodes import SerializationFailure
 from workers.lake.effects import Effect
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
+from workers.lake.refusals import cannot_look_up
 from workers.lake.segment import ChangesAhead, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import LayoutId, NewFile, OwnFiles, Staged
 from workers.lake.table import Identity, LakeIdent
@@ -22,7 +23,10 @@ FEW = 3
 
 
 class FileLake(MemoryDestination):
-    """``files`` are there: committed, or not yet. Fewer than ``FEW`` rows stay in memory."""
+    """``files`` are there: committed, or not yet. Fewer than ``FEW`` rows stay in memory.
+
+    Unless the lake ``is_searchable`` keys are not looked up in files: ``refusals`` are counted.
+    """
 
     def __init__(self, lake: MemoryLake, subid: int) -> None:
         super().__init__(lake, identity=Identity(subid))
@@ -30,6 +34,8 @@ class FileLake(MemoryDestination):
         self.committed: set[str] = set()
         self.error: Exception | None = None
         self.takes_deletes = True
+        self.is_searchable = True
+        self.refusals = 0
         self._numbers = itertools.count(1)
         self._files_lock = threading.Lock()
 
@@ -77,6 +83,10 @@ class FileLake(MemoryDestination):
     def write_sources(
         self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
     ) -> list[Effect]:
+        ahead = any(segment.ahead for part in parts for segment in part.segments)
+        if ahead and not self.is_searchable:
+            self.refusals += 1
+            raise cannot_look_up(ident)
         read = [
             replace(part, segments=[self._read(segment) for segment in part.segments])
             for part in parts

@@ -321,7 +321,7 @@ class Applier:
         framed = frame_in_slices(part, self.relmap, self.work_mem, files.stops, files.stand_ins)
         slices = ((each.end, self._checked(self._runs(each, part))) for each in framed)
         shared = () if self.holds_back_until_synced else shared_tables(self.sub, self.rels.values())
-        written = self.writer.write_slices(files.put_in(slices), part.last_end, shared)
+        written = files.write_slices(self.writer, slices, part.last_end, shared)
         self.work_of_part = total(self.work_of_part, files.work_unseen)
         return written
 

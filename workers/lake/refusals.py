@@ -155,6 +155,23 @@ def changed_meanwhile(ident: LakeIdent) -> SerializationFailure:
     )
 
 
+class FilesRefused(SerializationFailure):
+    """The keys of changes with files before the commit cannot be looked up in the table's files.
+
+    The table may stay so: next time, the changes should come without files.
+    """
+
+
+def cannot_look_up(ident: LakeIdent) -> FilesRefused:
+    """40001: the table has too many files, or files that only Spark can read."""
+    return FilesRefused(
+        f'could not look up the keys of changes in the files of lake table "{ident}"',
+        detail="The table has too many files, or files that only Spark can read.",
+        hint="Nothing is to be done: the transaction is applied without the files that were "
+        "written before the commit.",
+    )
+
+
 def main_was_moved(ident: LakeIdent, detail: str) -> SerializationFailure:
     """40001: ``main`` cannot be fast-forwarded, and no row of the batch is visible."""
     return SerializationFailure(

@@ -23,7 +23,7 @@ from tests.workers.apply.parallel.test_apply_threads import (
 from tests.workers.changes.test_segments import COLUMNS, IDENT, STAMP, A
 from tests.workers.file_lake import FileLake
 from tests.workers.transactions import batch, commit, part, row
-from workers.apply.parallel import apply_threads, pieces
+from workers.apply.parallel import apply_threads, pieces, refused_tables
 from workers.changes.by_table import frame_batch
 from workers.changes.changes_ahead import NoFiles, build_ahead
 from workers.changes.relation_map import LogicalRepRelMap
@@ -194,6 +194,46 @@ def test_a_table_with_few_rows_at_first_has_files_later(tmp_path: Path, few: str
         found = dict(here.rows()[0])
         first = {} if few == "no new row" else {0: 4, 1: 5} | dict.fromkeys(range(2, 6), 100)
         assert found == first | dict.fromkeys((*range(6, 10), *range(40, 50)), 100)
+
+
+def test_a_table_without_searchable_files_is_refused_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred transactions: the first is applied twice, the others have no files."""
+    with closing(World(tmp_path)) as here:
+        here.dest.is_searchable = False
+        here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(1, 11))))
+        for n in range(100):
+            changes = [update(key, n + 1) for key in range(1, 11)]
+            take = here.take if n else here.take_and_write
+            take(*part(7 + n, *RELATIONS, *changes, first=True))
+            assert (len(here.dest.loose), here.dest.refusals) == ((0, 1) if n else (1, 0))
+            here.take(commit(7 + n, 200 + n))
+            assert here.rows()[0] == [(key, n + 1) for key in range(1, 11)]
+        assert (here.dest.refusals, here.dest.loose) == (1, set())
+        here.take_and_write(
+            *part(200, *RELATIONS, *(insert(key, 0) for key in range(20, 40)), first=True)
+        )
+        assert len(here.dest.loose) == 1, "inserts have files as ever"
+        here.take(commit(200, 400))
+        monkeypatch.setattr(refused_tables, "PARALLEL_REFUSED_SECONDS", 0.0)
+        here.take_and_write(*part(201, *RELATIONS, *changes, first=True))
+        assert len(here.dest.loose) == 1, "an hour later"
+
+
+def test_files_of_a_table_that_was_refused_meanwhile_are_not_used(tmp_path: Path) -> None:
+    """Two transactions have files, and the table is refused to the first."""
+    with closing(World(tmp_path)) as here:
+        here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(1, 31))))
+        for xid in (7, 8):
+            changes = [update(key, xid) for key in range(10 * xid - 69, 10 * xid - 59)]
+            here.take_and_write(*part(xid, *RELATIONS, *changes, first=True))
+        assert len(here.dest.loose) == 2
+        here.dest.is_searchable = False
+        here.take(commit(7, 200), commit(8, 300))
+        assert (here.dest.refusals, here.dest.loose) == (1, set())
+        after = {key: 7 if key < 11 else 8 if key < 21 else 0 for key in range(1, 31)}
+        assert dict(here.rows()[0]) == after
 
 
 @pytest.mark.parametrize("there", ["a key of two rows", "a row with an inserted key"])

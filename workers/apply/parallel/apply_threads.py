@@ -65,6 +65,7 @@ from workers.apply.parallel.ready_files import (
     inserts_of,
     only_run,
 )
+from workers.apply.parallel.refused_tables import RefusedTables
 from workers.apply.parallel.write_files import Rows, WrittenFiles, write_files
 from workers.apply.table_checks import run_in_form
 from workers.changes.by_table import FramedBatch, frame_inside
@@ -162,6 +163,7 @@ class ParallelApply:
         self._reported: list[dict[str, int]] = []
         self._in_use: tuple[_Transaction, ReadyFiles] | None = None
         self._last_batch = float("-inf")
+        self._refused = RefusedTables()
         spool.look_after(PARALLEL_LOOK_BYTES)
         applier.ready_files = self.files_of
 
@@ -253,7 +255,8 @@ class ParallelApply:
         run = only_run(framed.runs_of_all(target))
         if run is None or run.relation is None or run.relation.replident == REPLICA_IDENTITY_FULL:
             return None
-        if rel.srrelid in waiting and inserts_of([run]) is None:
+        is_waiting = rel.srrelid in waiting or rel.srrelid in self._refused
+        if is_waiting and inserts_of([run]) is None:
             return None
         writer = self._applier.writer
         if writer.must_look_up_keys(rel):
@@ -285,14 +288,22 @@ class ParallelApply:
         found = [each for each in transaction.pieces.pieces if each.made.files]
         stops = sorted({first + at for each in found for at in (each.start, each.end)})
         made = {first + each.end: each.made.files for each in found}
-        files = ReadyFiles(stops, made, self._fits, _stand_ins(found, first))
+        stand_ins = _stand_ins((each for each in found if self._all_fit(each.made)), first)
+        files = ReadyFiles(stops, made, self._fits, stand_ins)
         self._in_use = transaction, files
         if transaction.age > PARALLEL_FILE_SECONDS:
             files.discard()
         return files
 
+    def _all_fit(self, made: _Made) -> bool:
+        """Was no table refused since the piece was written?"""
+        return all(not self._is_refused(relid, each.work) for relid, each in made.files.items())
+
+    def _is_refused(self, relid: int, work: TableWork) -> bool:
+        return bool(work.keys_ahead) and relid in self._refused
+
     def _fits(self, relid: int, work: TableWork) -> bool:
-        rel = self._rel(relid)
+        rel = None if self._is_refused(relid, work) else self._rel(relid)
         return rel is not None and self._applier.writer.takes_files(rel, work)
 
     def _rel(self, relid: int) -> SubscriptionRel | None:
@@ -306,6 +317,7 @@ class ParallelApply:
             return
         (transaction, files), self._in_use = self._in_use, None
         files.discard()
+        self._refused.note(self._applier.sub.oid, files.refused)
         log.info(
             "action=parallel_applied subid=%d xid=%d rows=%d were in data files before the commit",
             self._applier.sub.oid,

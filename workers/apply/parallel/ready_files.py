@@ -32,16 +32,21 @@ from typing import Final
 import numpy as np
 
 from catalog.errcodes import SerializationFailure
+from catalog.pg_lsn import LSN
 from config.limits import LOOK_UP_CHANGES
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
 from workers.columnar.column_reader import Changes
 from workers.columnar.frame_slices import StandIn
 from workers.columnar.tuples import DELETE, INSERT, UPDATE
+from workers.lake.refusals import FilesRefused
+from workers.lake.table import LakeIdent
 from workers.proto.messages import Relation
 from workers.publisher.replica_identity import Coverage
 from workers.stream.batch import Batch
 from workers.tables.write_batch import Slice
+from workers.tables.writer import LakeWriter
+from workers.tables.written import Written
 
 Kinds = tuple[int, ...]
 """The numbers of inserts, updates and deletes."""
@@ -64,7 +69,8 @@ class ReadyFiles:
     ``stops`` are the offsets in the batch's bytes at which slices have to end. ``fits`` asks
     whether the table would still be written in the way of the files. ``stand_ins`` are the slices
     that are not framed again, by the offset at which the slice begins. ``used`` are the changes in
-    the files that were put in, ``unseen`` those of them that no run had, by kind.
+    the files that were put in, ``unseen`` those of them that no run had, by kind. ``refused`` are
+    tables in whose files no keys can be looked up.
     """
 
     stops: Sequence[int] = ()
@@ -73,6 +79,7 @@ class ReadyFiles:
     stand_ins: dict[int, StandIn] = field(default_factory=dict)
     used: int = 0
     unseen: Kinds = (0, 0, 0)
+    refused: set[int] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(self.stops)
@@ -83,6 +90,20 @@ class ReadyFiles:
         counts = zip(_OPERATIONS, self.unseen, strict=True)
         rows = {operation: number for operation, number in counts if number}
         return {"rows": rows} if rows else {}
+
+    def write_slices(
+        self,
+        writer: LakeWriter,
+        slices: Iterable[tuple[int, Slice]],
+        end_lsn: LSN,
+        shared: Collection[LakeIdent],
+    ) -> list[Written]:
+        """``LakeWriter.write_slices`` of the slices with files; see ``refused``."""
+        try:
+            return writer.write_slices(self.put_in(slices), end_lsn, shared)
+        except FilesRefused as error:
+            self.refused |= {rel.srrelid for rel in error.tables}
+            raise
 
     def put_in(self, slices: Iterable[tuple[int, Slice]]) -> Iterator[Slice]:
         """The slices, given with their ends, with files in place of runs where files fit."""

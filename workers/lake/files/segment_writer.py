@@ -68,7 +68,7 @@ from workers.lake.interfaces.segment_writer import (
     Step,
     WriterEffect,
 )
-from workers.lake.refusals import changed_meanwhile, duplicate
+from workers.lake.refusals import cannot_look_up, changed_meanwhile, duplicate
 from workers.lake.segment import Segment, WholeRowLookup, found_rows_schema
 from workers.lake.sql.merge import DELETE, UPDATE
 from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OtherWriters
@@ -371,11 +371,14 @@ class FileSegmentWriter(SegmentWriter):
         """Add files that were written before the commit, and delete what they replace.
 
         Raises 40001 if deletes do not suffice: the transaction is applied without the files then.
+        ``FilesRefused`` if no later transaction would fare better.
         """
         own = [own_of(each) for each in segment.ahead]
         live = self._list_files()
+        if live.files is None:
+            raise cannot_look_up(self.ident)
         fits = {(each.layout_id, each.committed) for each in own} == {(self.files.layout_id, False)}
-        if live.files is None or not fits or self.other_writers or not self.files.keeps_positions:
+        if not fits or self.other_writers or not self.files.keeps_positions:
             raise changed_meanwhile(self.ident)
         if unsent_columns(self.files, segment):  # of which only the old rows have the values
             raise changed_meanwhile(self.ident)
@@ -386,7 +389,9 @@ class FileSegmentWriter(SegmentWriter):
             )
             rows = lookup.find(live.files, self.target.dead)
             decided = decide(lines, rows["k"].to_numpy())
-        except (Unreadable, NotAhead):
+        except Unreadable:
+            raise cannot_look_up(self.ident) from None
+        except NotAhead:
             raise changed_meanwhile(self.ident) from None
         parts.deleted += [
             self._positions(segment, rows),

@@ -13,8 +13,12 @@ import pytest
 
 from tests.workers.lake.contract import COLUMNS, PUBLISHED, Make, append, stage, stamp
 from tests.workers.lake.watched import Watched
+from workers.lake.api import file_commits
 from workers.lake.effects import Counts
 from workers.lake.files import segment_writer
+from workers.lake.files.find_rows import RowLookup
+from workers.lake.files.read_rows import Unreadable
+from workers.lake.refusals import FilesRefused
 from workers.lake.segment import DELETE_LINE, INSERT_LINE, UPDATE_LINE, ChangesAhead, Segment
 from workers.lake.table import LakeIdent
 
@@ -98,6 +102,28 @@ def test_files_of_another_layout_are_refused(table: Watched) -> None:
     table.command("ALTER TABLE", "ADD COLUMN more INT")
     _forget(table)
     assert table.refused([segment(part)]).code == "40001"
+
+
+def test_a_table_without_searchable_files_is_refused_for_longer(
+    table: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``FilesRefused``: the next transaction would fare no better. One more file is too many."""
+    part = ahead(table, updates(*range(MANY)), "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(file_commits, "LISTED_FILES", 0)
+        assert isinstance(table.refused([segment(part)]), FilesRefused)
+        assert isinstance(table.refused([segment(part)]), FilesRefused)
+    _forget(table)
+    with monkeypatch.context() as patched:
+        patched.setattr(RowLookup, "find", _unreadable)
+        assert isinstance(table.refused([segment(part)]), FilesRefused)
+    _forget(table)
+    table.batch([segment(part)], 30)
+    assert values(table)[0] == "a0"
+
+
+def _unreadable(*_given: object) -> None:
+    raise Unreadable
 
 
 @pytest.mark.parametrize("made", ["format 3", "sorted", "partitioned"])
