@@ -23,7 +23,7 @@ import pyarrow as pa
 import yaml
 
 from catalog.store_sqlite import CatalogStore
-from config.load import Config, from_stored
+from config.load import Config, from_stored, load
 from tests import commands
 from tests.twin import in_order
 from tests.waiting import wait_until
@@ -134,22 +134,24 @@ class Pgsub:
     @contextmanager
     def settings(self, *, lake: Mapping[str, Any] | None = None, **values: str) -> Iterator[None]:
         """Other settings for a while, by SIGHUP; a worker that starts meanwhile reads them."""
-        file = self.scratch / "up.yaml"
-        before = file.read_text()
+        before = (self.scratch / "up.yaml").read_text()
         try:
             others = {"lake": dict(lake or {}), "settings": {**SETTINGS, **values}}
             self.reload({"subscriptions": {}, **others})
             yield
         finally:
-            file.write_text(before)
-            self.launcher.send_signal(signal.SIGHUP)
+            self.reload(before)
 
-    def reload(self, content: Mapping[str, Any]) -> None:
-        """Another file for ``up``, which says something else beside subscriptions; by SIGHUP."""
-        in_force = self.in_force()
-        self.file(content, "up.yaml")
+    def reload(self, content: Mapping[str, Any] | str) -> None:
+        """Another file for ``up``, by SIGHUP; returns when the workers go by its settings.
+
+        No signal is sent if they do so already: nothing would tell when it has come.
+        """
+        wanted = from_stored(load(self.file(content, "up.yaml")).stored())
+        if self.in_force() == wanted:
+            return
         self.launcher.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.in_force() != in_force, 60, self.log_tail)
+        wait_until(lambda: self.in_force() == wanted, 60, self.log_tail)
 
     def in_force(self) -> Config:
         """What the workers go by."""

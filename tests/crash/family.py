@@ -76,11 +76,8 @@ class Family:
 
         ``writer`` is ``lake.writer``.
         """
-        wanted = {**self._settings, **values}
         lake = {**self._common["lake"], "writer": writer}
-        if (self._common["settings"], self._common["lake"]) == (wanted, lake):
-            return
-        self._common |= {"settings": wanted, "lake": lake}
+        self._common |= {"settings": {**self._settings, **values}, "lake": lake}
         self.pgsub.reload({"subscriptions": self.subscriptions, **self._common})
 
     def _runs(self) -> bool:

@@ -37,7 +37,7 @@ class Attached:
         return lines[found[0] + 1 : found[0] + 3] if found else []
 
 
-@pytest.fixture(scope="module", params=every_version(18, since=13))
+@pytest.fixture(scope="module", params=every_version(18))
 def made(request: pytest.FixtureRequest, pgsub: Pgsub) -> Iterator[Attached]:
     schema = f"attached_{request.param}"
     database = new_database(requested_publisher(request), schema, schema)

@@ -14,7 +14,6 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
-from tests.waiting import wait_until
 
 WORDS = {"open": None, "files": "files", "spark": "spark", "open_v3": None}
 """The tables' words. The one of format 3 has a subscription of its own."""
@@ -63,8 +62,6 @@ def _round(flow: Flow, number: int) -> None:
     """New, changed and deleted rows under one configuration; a key that moves, and a TRUNCATE."""
     label = ROUNDS[number]
     names = flow.subscriptions
-    configured = {"auto": "auto", "spark": "spark", "auto again": "auto"}[label]
-    wait_until(lambda: flow.pgsub.in_force().lake.writer == configured, 60, "it is in force")
     for table in TABLES:
         flow.pub.execute(
             f"BEGIN; INSERT INTO {table} SELECT 1000 * {number + 1} + i, 'new', i"
