@@ -34,6 +34,7 @@ GROUPS = (
     ("the apply worker, between two slices of a transaction", failpoints.SLICES),
     ("the thread that receives, with a transaction in progress", failpoints.STREAMED),
     ("a thread of the apply worker, with files before the commit", failpoints.PARALLEL),
+    ("the apply worker, with files of updates and deletes", failpoints.CHANGES_AHEAD),
     ("the apply worker, enabling two-phase commit", failpoints.TWO_PHASE_ENABLED),
     ("the apply worker, at PREPARE", failpoints.PREPARE),
     ("the apply worker, at COMMIT PREPARED", failpoints.COMMIT_PREPARED),

@@ -63,7 +63,8 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
         *(*failpoints.TWO_PHASE_ENABLED, *failpoints.PREPARE),
         *(*failpoints.COMMIT_PREPARED, *failpoints.ROLLBACK_PREPARED),
     }
-    everywhere = {*of_commands, *of_two_phase, *failpoints.SLICES, *failpoints.PARALLEL}
+    before_the_commit = {*failpoints.PARALLEL, *failpoints.CHANGES_AHEAD}
+    everywhere = {*of_commands, *of_two_phase, *failpoints.SLICES, *before_the_commit}
     assert {(place, "is killed") for place in failpoints.STREAMED}.isdisjoint(later)
     assert set(later) <= {
         *((place, "launcher") for place in {*of_workers, *failpoints.FINISHEDCOPY}),

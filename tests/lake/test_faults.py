@@ -31,10 +31,19 @@ SCHEMA = (
     "CREATE TABLE parted (id int PRIMARY KEY, name text, at timestamp)",
     "CREATE TABLE keyless (a int, b text)",
     "ALTER TABLE keyless REPLICA IDENTITY FULL",
+    "CREATE TABLE large (id int PRIMARY KEY, v text)",
 )
+LARGE_ROWS: Final = 4_000
+UPDATES: Final = (
+    "DELETE FROM large WHERE id % 10 = {n}; UPDATE large SET v = repeat(md5(id || '{n}'), 220);"
+    " INSERT INTO large SELECT i, 'new {n}' FROM generate_series(1, 4000) i WHERE i % 10 = {n}"
+)
+"""28 MB: more than a slice that becomes a file."""
+DIGEST: Final = "SELECT count(*) AS n, sum(id) AS s, sum(ascii(substr(v, 5, 1)) * id) AS v FROM {t}"
 TABLE: Final = r"/namespaces/faults/tables/"
 COMMIT: Final = TABLE + "[^/]+$"
 FILE: Final = r"\.(parquet|avro)"
+NEW_ROWS: Final = r"/pgsub-copy-[^/]*\.parquet"
 _TURNS = itertools.count(1)
 
 
@@ -55,6 +64,7 @@ def flow(
             "INSERT INTO parted SELECT i, 'row ' || i, timestamp '2026-01-01' + i * interval '1 h'"
             " FROM generate_series(1, 300) i",
             "INSERT INTO keyless SELECT i, NULL FROM generate_series(1, 30) i",
+            f"INSERT INTO large SELECT i, 'old' FROM generate_series(1, {LARGE_ROWS}) i",
             "CREATE PUBLICATION pub_faults FOR TABLES IN SCHEMA faults",
         )
         layout = {"parted": {"partition_by": ["months(at)", "bucket(2, id)"]}}
@@ -188,3 +198,23 @@ def test_a_copy_behind_disturbances(flow: Flow, stack: LakeStack) -> None:
         work(flow)
         check(flow, "copied again")
     assert (lost.met, uploads.met) == (4, 4)
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_files_of_updates_before_the_commit(flow: Flow, stack: LakeStack, times: int) -> None:
+    """Uploads are forgotten while the transaction runs, and commits behind its COMMIT."""
+    flow.pub.run(f"ALTER DATABASE {flow.pub.name} SET logical_decoding_work_mem = '64kB'")
+    flow.pub.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
+    upload = Fault(Kind.FORGOTTEN, "PUT", NEW_ROWS, 1, 500)
+    lost = Fault(Kind.FORGOTTEN, "POST", TABLE + "large", times, 503)
+    with flow.pub.connect() as one, stack.store_proxy.disturbed(upload):
+        one.execute("BEGIN; " + UPDATES.format(n=times))
+        wait_until(lambda: upload.met, 120, flow.pgsub.log_tail)
+        with stack.catalog_proxy.disturbed(lost):
+            one.execute("COMMIT")
+            flow.catch_up()
+    assert lost.met == times
+    native = flow.sub.execute(DIGEST.format(t="large"))
+    assert [tuple(row.values()) for row in flow.lake(DIGEST.format(t="{t}.large"))] == native
+    work(flow)
+    check(flow, f"files before the commit, {times}")

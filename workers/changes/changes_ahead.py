@@ -43,6 +43,7 @@ from workers.columnar.tuples import DELETE, UPDATE
 from workers.lake.destination import Destination
 from workers.lake.segment import INSERT_LINE, UPDATE_LINE
 from workers.lake.table import SOURCE_COLUMN, LakeTable
+from workers.process import failpoints
 
 
 class NoFiles(Enum):
@@ -103,6 +104,7 @@ def _stage(work: TableWork, run: LaidOutRun, folded: Keyed) -> TableWork | NoFil
             is_small = work.is_in_memory
             work.discard()
             return NoFiles.FEW if is_small else NoFiles.WAIT
+        failpoints.reach("apply.keys_to_stage")
         schema = _line_schema(folded)
         work.add_ahead(run, work.stage(lines, schema), rows)
     except BaseException:

@@ -82,6 +82,10 @@ The note of the files is on the disk before the first place. Apart from ``APPLY`
 transactions are sent while they run.
 """
 
+CHANGES_AHEAD: Final = ("apply.keys_to_stage", "apply.keys_to_look_up")
+"""Updates and deletes with files before the commit: the new rows are in a file and the keys are not
+staged; at the commit, in front of the look-up. The places of ``PARALLEL`` lie around the first."""
+
 BACKGROUND: Final = ("apply.background_begun", "apply.background_synced")
 """Around the synchronisation of published batches in a thread (``synchronous_commit = off``).
 

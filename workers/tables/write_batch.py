@@ -315,6 +315,8 @@ class BatchWriter:
             SourcePart(work.segments, None if is_slice else stamp, table.base_lsn)
             for work, stamp, table in zip(works, stamps, tables, strict=True)
         ]
+        if any(work.keys_ahead for work in works):
+            failpoints.reach("apply.keys_to_look_up")
         try:
             with DONE.timed("lake_commit"), at_fault(*rels):
                 effects = self._write_sources(ready, parts)
