@@ -23,6 +23,7 @@ batch (``in_flight``), and the successor's fence refuses it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,8 @@ from workers.lake.segment import Segment
 from workers.lake.table import LakeColumn, LakeIdent, Stamp
 from workers.process import failpoints
 from workers.tables.open_tables import OpenTables
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,12 @@ class FillColumns:
         known = from_text(before.publisher_columns) if before.publisher_columns else None
         ids = () if known is None else (*(c.field_id for c in known.columns), *known.kept.values())
         filled = columns_to_fill(before.columns, changes, fills, ids)
+        log.info(
+            'action=filling_columns subid=%d relid=%d all rows of lake table "%s" are written '
+            "again with a value for %s; the other tables of the subscription wait",
+            *(rel.srsubid, rel.srrelid, before.ident),
+            ", ".join(f'"{each.name}"' for each in filled),
+        )
         added = [AddColumn(each.hidden, each.type) for each in filled]
         lake = self.dest.change_columns(before.ident, added, lambda _: before.publisher_columns)
         self.tables.set_columns(rel, lake)

@@ -91,8 +91,11 @@ def in_the_middle() -> list[Message]:
     ]
 
 
-def test_a_default_in_the_middle_of_a_transaction(world: Subscribed, publisher: Publisher) -> None:
+def test_a_default_in_the_middle_of_a_transaction(
+    world: Subscribed, publisher: Publisher, caplog: pytest.LogCaptureFixture
+) -> None:
     """A row that the transaction has inserted before has the default too."""
+    caplog.set_level("INFO")
     remember(world, publisher)
     publisher.shape = with_default()
     applier = worker(world, publisher)
@@ -109,7 +112,8 @@ def test_a_default_in_the_middle_of_a_transaction(world: Subscribed, publisher: 
         (7, 70, 700),
         (8, 80, 7),
     ]
-    assert world.writer is not None
+    (said,) = [each for each in caplog.messages if "action=filling_columns" in each]
+    assert 'lake table "public.a" are written again with a value for "w"' in said
     applier.apply_batch(batch([A, Insert(1, row("9", "90"))], after=900))
     assert rows(world)[-1]["w"] is None, "the value was for that transaction alone"
 
