@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from catalog.errcodes import ColumnsChanged, ReplicationError
@@ -42,6 +42,7 @@ from catalog.store_sqlite import CatalogStore
 from config.monitor_limits import COPY_GIGABYTE_SECONDS
 from config.quantities import pretty_size
 from workers.changes.cannot_follow import CannotFollow
+from workers.lake.table import LakeIdent
 from workers.process import failpoints
 from workers.tables.position import recopy_command
 
@@ -155,3 +156,21 @@ def other_values(rel: SubscriptionRel, primary: str, detail: str) -> ColumnsChan
     error = ColumnsChanged(primary, detail=detail)
     error.tables = (rel,)
     return error
+
+
+def warn_of_old_rows(
+    sub: Subscription, rel: SubscriptionRel, ident: LakeIdent, doubts: Sequence[str]
+) -> None:
+    """Say why a user's column of the lake table may have other values than the publisher's."""
+    name = qualified_name(rel.nspname, rel.relname)
+    log.warning(
+        "action=own_values subid=%d relid=%d %s",
+        *(rel.srsubid, rel.srrelid),
+        f'lake table "{ident}" may have other values than table "{name}"',
+        extra={
+            "DETAIL": f"{' '.join(doubts)} The lake table had a column of that name, and "
+            "the column's values in these rows stay.",
+            "HINT": f"If they are not the publisher's, {recopy_command(sub.subname, rel)} copies "
+            "the table again.",
+        },
+    )

@@ -48,7 +48,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from catalog.errcodes import ColumnsChanged, InvalidName, ReplicationError
@@ -59,12 +59,18 @@ from catalog.pg_subscription import Subscription, TableOptions
 from catalog.pg_subscription_rel import SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
-from workers.apply.copy_again import CopyAgain, may_copy, not_followed, other_table
+from workers.apply.copy_again import (
+    CopyAgain,
+    may_copy,
+    not_followed,
+    other_table,
+    warn_of_old_rows,
+)
 from workers.apply.cut_batch import CutBefore
 from workers.changes.by_table import Run
 from workers.changes.cannot_follow import CannotFollow
 from workers.changes.captured_shape import CapturedShape, check_rewritten
-from workers.changes.column_checks import check_names
+from workers.changes.column_checks import check_commutes, check_new_names
 from workers.changes.column_comments import ended
 from workers.changes.column_rules import GuardedColumn, check_guarded, taken_of
 from workers.changes.failed_transaction import failed_at
@@ -72,7 +78,6 @@ from workers.changes.guarded_runs import check_run
 from workers.changes.relation_map import RelName
 from workers.changes.remembered_columns import RememberedColumns, forgotten
 from workers.changes.schema_change import Decision, decide, first_look
-from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
 from workers.lake.table import LakeColumn, LakeTable
 from workers.process import failpoints
 from workers.proto.messages import Relation
@@ -81,7 +86,6 @@ from workers.publisher.table_shape import TableShape
 from workers.stream.batch import Batch
 from workers.tables.known_columns import known_columns
 from workers.tables.open_table import OpenTable
-from workers.tables.position import recopy_command
 from workers.tables.settle_comments import settle_comments
 from workers.tables.told_shapes import ToldShapes, is_same
 from workers.tables.writer import LakeWriter
@@ -164,7 +168,7 @@ class SchemaFollower:
         error then.
         """
         changes_columns = self.writer.changes_columns
-        in_slices = frozenset(self._seen)
+        in_slices, looked = frozenset(self._seen), not changes_columns
         for target, own in runs.items():
             rel = rels[target]
             options = sub.table_options(rel.nspname, rel.relname)
@@ -177,6 +181,9 @@ class SchemaFollower:
                 by_name = options.shared or not changes_columns
                 told = None if by_name else self.told.at(rel, run, part)
                 if not self._is_settled(rel, mode, run.relation, told):
+                    if not looked:
+                        self._look_ahead(sub, rels, runs, part)
+                        looked = True
                     told = self.told.like(rel, run.relation, told)
                     if by_name:
                         check_run(rel, run, options)
@@ -194,6 +201,38 @@ class SchemaFollower:
                 self._seen.add(rel.srrelid)
         if shapes:
             self.told.keep(sub, shapes, runs)
+
+    def _look_ahead(
+        self,
+        sub: Subscription,
+        rels: Mapping[RelName, SubscriptionRel],
+        runs: Mapping[RelName, Sequence[Run]],
+        part: Batch,
+    ) -> None:
+        """Raise ``CutBefore`` for other columns in a later transaction, before any change is made.
+
+        A part that comes again may have rows from before a change that has been made, in the
+        change's transaction. Nothing tells their columns then, and the table would be copied again.
+        """
+        later = []
+        for target, own in runs.items():
+            rel = rels[target]
+            options = sub.table_options(rel.nspname, rel.relname)
+            if rel.holds_messages or options.shared or self._mode(options) != FOLLOW:
+                continue
+            for run in own:
+                if run.relation is None or run.changes is None or not int(run.changes.txn[0]):
+                    continue
+                told = self.told.at(rel, run, part)
+                if self._is_settled(rel, FOLLOW, run.relation, told):
+                    continue
+                before = known_columns(self.store, self.writer.open(rel).lake, rel, run, options)
+                if before is None or before.relid != run.relation.relid:
+                    continue
+                if not is_same(before, run.relation, told):
+                    later.append(int(run.changes.txn[0]))
+        if later:
+            raise CutBefore(min(later))
 
     def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
         """Are all tables at fault suspended, until a user or the worker has them copied again?"""
@@ -290,10 +329,11 @@ class SchemaFollower:
         try:
             decision = self._decide(rel, before, relation, table.lake, options, sub, told)
             if rel.srrelid in self._seen:
-                _check_commutes(decision, sliced=sliced)
+                check_commutes(decision.changes, fills=bool(decision.fills), sliced=sliced)
             if decision.fills:
                 self._check_size(relation.relid, decision)
-            _check_new_names(rel, table.lake, decision)
+            name = qualified_name(rel.nspname, rel.relname)
+            check_new_names(name, table.lake.columns, decision.changes)
         except CannotFollow as reason:
             raise failed_at(relation, changes, 0, not_followed(sub, rel, reason)) from None
         except (InvalidName, GuardedColumn) as error:
@@ -301,7 +341,7 @@ class SchemaFollower:
             raise failed_at(relation, changes, 0, error) from None
         self._carry_out(rel, table, decision, LSN(int(part.end_lsn[0])), told)
         if decision.doubts:
-            _warn_of_old_rows(sub, rel, table, decision)
+            warn_of_old_rows(sub, rel, table.lake.ident, decision.doubts)
 
     def _describe(
         self, sub: Subscription, rel: SubscriptionRel, options: TableOptions, run: Run
@@ -405,46 +445,3 @@ class SchemaFollower:
             *(rel.srsubid, rel.srrelid, lsn, table.lake.ident),
             *(qualified_name(rel.nspname, rel.relname), "; ".join(decision.sentences)),
         )
-
-
-def _warn_of_old_rows(
-    sub: Subscription, rel: SubscriptionRel, table: OpenTable, decision: Decision
-) -> None:
-    name = qualified_name(rel.nspname, rel.relname)
-    log.warning(
-        "action=own_values subid=%d relid=%d %s",
-        *(rel.srsubid, rel.srrelid),
-        f'lake table "{table.lake.ident}" may have other values than table "{name}"',
-        extra={
-            "DETAIL": f"{' '.join(decision.doubts)} The lake table had a column of that name, and "
-            "the column's values in these rows stay.",
-            "HINT": f"If they are not the publisher's, {recopy_command(sub.subname, rel)} copies "
-            "the table again.",
-        },
-    )
-
-
-def _check_commutes(decision: Decision, *, sliced: bool) -> None:
-    """Changes in the middle of a transaction: only new columns can be there before its first row.
-
-    The rows from before the change are in the same part, and are written with the new columns, or
-    are on the branch already.
-    """
-    changes: Sequence[ColumnChange] = decision.changes
-    too_late = sliced and decision.fills
-    if too_late or not all(isinstance(change, AddColumn) for change in changes):
-        raise CannotFollow("The transaction has changed rows of the table before and after it.")
-
-
-def _check_new_names(rel: SubscriptionRel, lake: LakeTable, decision: Decision) -> None:
-    """Raise 42939 if the lake table cannot have a new column, or a new name of a column."""
-    columns = {column.field_id: column for column in lake.columns}
-    for change in decision.changes:
-        if isinstance(change, RenameColumn):
-            columns[change.field_id] = replace(columns[change.field_id], name=change.name)
-    added = [
-        LakeColumn(change.name, change.type)
-        for change in decision.changes
-        if isinstance(change, AddColumn)
-    ]
-    check_names(qualified_name(rel.nspname, rel.relname), [*columns.values(), *added])

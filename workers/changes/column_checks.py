@@ -6,11 +6,14 @@ The commands check a configuration with the same functions, so this module needs
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ObjectNotInPrerequisiteState, UndefinedColumn
 from catalog.pg_subscription import TableOptions
+from workers.changes.cannot_follow import CannotFollow
+from workers.lake.column_changes import AddColumn, ColumnChange, RenameColumn
 from workers.lake.refusals import element_names, missing_columns, reserved_names
 from workers.lake.segment import Generated
 from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeIdent, LakeTable
@@ -49,6 +52,30 @@ def check_names(table: str, columns: Sequence[LakeColumn]) -> None:
         *element_names(table, names, lists, _another_name),
     ):
         raise error
+
+
+def check_new_names(
+    table: str, lake: Sequence[LakeColumn], changes: Sequence[ColumnChange]
+) -> None:
+    """Raise 42939 if the lake table cannot have a new column, or a new name of a column."""
+    columns = {column.field_id: column for column in lake}
+    for change in changes:
+        if isinstance(change, RenameColumn):
+            columns[change.field_id] = replace(columns[change.field_id], name=change.name)
+    added = [
+        LakeColumn(change.name, change.type) for change in changes if isinstance(change, AddColumn)
+    ]
+    check_names(table, [*columns.values(), *added])
+
+
+def check_commutes(changes: Sequence[ColumnChange], *, fills: bool, sliced: bool) -> None:
+    """Changes in the middle of a transaction: only new columns can be there before its first row.
+
+    The rows from before the change are in the same part, and are written with the new columns, or
+    are on the branch already (``sliced``). ``fills``: some new columns have values in older rows.
+    """
+    if (sliced and fills) or not all(isinstance(change, AddColumn) for change in changes):
+        raise CannotFollow("The transaction has changed rows of the table before and after it.")
 
 
 def _another_name(column: str) -> str:

@@ -217,6 +217,29 @@ def test_a_shape_counts_in_the_next_slice_of_its_transaction(
     ]
 
 
+def test_a_change_in_a_later_transaction_does_not_bring_an_earlier_one_again(
+    world: Subscribed, publisher: Ahead
+) -> None:
+    """Transactions with rows in front of and behind a new column: none of them comes twice."""
+    applier = worker(world, publisher)
+    x, y = told("id", "v", "x"), told("id", "v", "x", "y")
+    applier.apply_batch(
+        told_batch(
+            [named("id", "v"), insert(2, 20), x, named("id", "v", "x"), insert(3, 30, 300)],
+            [insert(4, 40, 400), y, named("id", "v", "x", "y"), insert(5, 50, 500, 5000)],
+            after=100,
+        )
+    )
+    assert [(each["id"], each["x"], each["y"]) for each in rows(world)] == [
+        (1, None, None),
+        (2, None, None),
+        (3, 300, None),
+        (4, 400, None),
+        (5, 500, 5000),
+    ]
+    assert not world.rel("a").recopy
+
+
 def test_a_forged_shape_changes_nothing(
     world: Subscribed, publisher: Ahead, caplog: pytest.LogCaptureFixture
 ) -> None:
