@@ -25,6 +25,7 @@ NO_MIRROR: Final[dict[str, dict[str, str]]] = {
     },
     "workers/lake": {
         "copy_plan": BY_ITS_ROOM,
+        "publication": BY_ITS_ROOM,
         "staged_rows": BY_ITS_ROOM,
     },
     "workers/lake/api": {

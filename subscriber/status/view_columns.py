@@ -45,6 +45,7 @@ PG_SUBSCRIPTION: Final[Columns] = {
     "timeline": "int4",
     "datoid": "oid",
     "max_flush_lsn": "text",
+    "atomic_publish": "bool",
 }
 
 PG_SUBSCRIPTION_REL: Final[Columns] = {

@@ -50,9 +50,12 @@ class View:
 # The views
 
 
-def _pg_subscription(store: CatalogStore, _workers: Workers) -> list[Row]:
+def _pg_subscription(store: CatalogStore, workers: Workers) -> list[Row]:
+    """``atomic_publish`` comes from the apply worker; NULL without one."""
+    atomic = {worker.subid: worker.atomic_publish for worker in workers if not worker.relid}
     return [
-        {name: getattr(sub, name) for name in view_columns.PG_SUBSCRIPTION}
+        {name: getattr(sub, name, None) for name in view_columns.PG_SUBSCRIPTION}
+        | {"atomic_publish": atomic.get(sub.oid)}
         for sub in store.subscriptions()
     ]
 

@@ -31,7 +31,7 @@ OUR_VIEWS: Final = {
 OUR_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "pg_subscription": (
         "subuuid", "subcreate", "sync_slot", "refresh", "password_env", "sysid", "timeline",
-        "datoid", "max_flush_lsn",
+        "datoid", "max_flush_lsn", "atomic_publish",
     ),
     "pg_subscription_rel": (
         "nspname", "relname", "lake_schema", "lake_table", "relstate", "attempt", "floor",

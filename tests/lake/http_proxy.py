@@ -102,10 +102,45 @@ class Tokens:
         return header.removeprefix("Bearer ") in self.valid
 
 
+Hook = Callable[[str, bytes], None]
+"""Called with path and body of a request; the request waits."""
+
+
+class Turns:
+    """Requests pass together, but one of them alone: others see all of its effects, or none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._waiting = 0
+        self._alone = False
+
+    @contextmanager
+    def taken(self, *, alone: bool) -> Iterator[None]:
+        """The turn of one request."""
+        with self._changed:
+            self._waiting += alone
+            self._changed.wait_for(lambda: self._may_pass(alone=alone))
+            self._waiting -= alone
+            self._inside += 1
+            self._alone = alone
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._alone = False
+                self._changed.notify_all()
+
+    def _may_pass(self, *, alone: bool) -> bool:
+        return not self._inside if alone else not (self._alone or self._waiting)
+
+
 class HttpProxy:
     """A proxy on the loopback interface. ``pause`` is added to every request, in seconds.
 
-    ``requests`` are method and path of all requests, in order.
+    ``requests`` are method and path of all requests, in order. A request whose path has ``alone``
+    is done while no other one is.
     """
 
     def __init__(
@@ -117,7 +152,11 @@ class HttpProxy:
         self.signatures = signatures
         self.prefix = ""  # begins all paths but for the configuration's: /v1/<prefix>
         self.pause = 0.0
+        self.alone: str | None = None
+        self.turns = Turns()
         self.rewrite: Callable[[str, bytes], bytes] | None = None  # of a path and an answer
+        self.before: Hook | None = None  # a request that the server is to do
+        self.behind: Hook | None = None  # one that it has done
         self.requests: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
         self._lock = threading.Lock()
@@ -185,6 +224,10 @@ class HttpProxy:
                     return fault
         return None
 
+    def is_alone(self, path: str) -> bool:
+        """Is a request to be done while no other one is?"""
+        return self.alone is not None and re.search(self.alone, path) is not None
+
     def connected(self, client: socket.socket, *, ended: bool = False) -> None:
         """A connection of a client begins or ends."""
         with self._lock:
@@ -239,7 +282,12 @@ class _Handler(BaseHTTPRequestHandler):
         if proxy.prefix and not self.path.startswith((proxy.prefix, "/v1/config")):
             self._refuse(404, "NoSuchWarehouseException")
             return
-        status, reason, headers, content = self._ask(body)
+        if proxy.before is not None:
+            proxy.before(self.path, body)
+        with proxy.turns.taken(alone=proxy.is_alone(self.path)):
+            status, reason, headers, content = self._ask(body)
+        if proxy.behind is not None:
+            proxy.behind(self.path, body)
         if proxy.rewrite is not None and status == 200:
             content = proxy.rewrite(self.path, content)
         if kind is Kind.CUT_BEHIND:

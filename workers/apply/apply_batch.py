@@ -99,7 +99,7 @@ from workers.process.work_done import DONE, total
 from workers.publisher.binary_columns import BinaryForms, RestartAsText, UnknownForm
 from workers.stream.batch import Batch
 from workers.stream.pages import giving_pages_back
-from workers.tables.publish_batch import MainMoved
+from workers.tables.publish_tables import MainMoved
 from workers.tables.rename_watch import RenameWatch, by_oid
 from workers.tables.write_batch import Slice
 from workers.tables.writer import LakeWriter

@@ -24,6 +24,7 @@ from workers.apply.handover import (
     process_syncing_tables_for_apply,
 )
 from workers.apply.parallel.apply_threads import ParallelApply
+from workers.apply.progress import report_end_of_batch
 from workers.apply.reload import reload_settings, reread_subscription
 from workers.apply.standstill import StandstillWatch
 from workers.apply.two_phase import TwoPhase
@@ -154,7 +155,7 @@ def LogicalRepApplyLoop(  # noqa: N802 (PostgreSQL's name)
         process.link.report(applying_commit_time=batch.first_commit_time)
         prepared_changes = two_phase.apply_batch(batch, settings.batch_max_bytes)
         parallel.end_batch()
-        process.link.report(applying_commit_time=0)
+        report_end_of_batch(process.link, applier.writer.dest)
         applier.writer.when_stored(partial(_note_durable, process, stream, batch.last_end))
         applier.writer.maintain_changed_tables(applier.rels.values())
         applier.writer.maintain_idle_table(applier.rels.values())

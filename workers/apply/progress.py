@@ -19,12 +19,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN, InvalidXLogRecPtr
 from catalog.pg_replication_origin import origin_name
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
 from workers.apply.skip import Skip
+from workers.lake.destination import Destination
 from workers.lake.table_totals import TOTALS
 from workers.process import failpoints
 from workers.process.launcher_link import LauncherLink
@@ -164,6 +167,21 @@ def report_feedback(link: LauncherLink, stats: ReceiveStats) -> None:
     """Report the stream to the launcher after feedback was sent to the publisher."""
     failpoints.reach("apply.feedback_sent")
     report_stream(link, stats)
+
+
+def report_end_of_batch(link: LauncherLink, dest: Destination) -> None:
+    """Report that no batch is being applied."""
+    link.report(applying_commit_time=0)
+    report_atomic_publish(link, dest)
+
+
+def report_atomic_publish(link: LauncherLink, dest: Destination) -> None:
+    """Report whether all tables of a batch become visible at one moment, for pg_subscription.
+
+    A lake that does not answer is asked again behind the next batch.
+    """
+    with suppress(ReplicationError):
+        link.report(atomic_publish=dest.publishes_together)
 
 
 def report_stream(link: LauncherLink, stats: ReceiveStats) -> None:

@@ -53,7 +53,12 @@ from workers.apply.known_fault import KnownFault
 from workers.apply.loop import LogicalRepApplyLoop
 from workers.apply.parallel.apply_threads import ParallelApply
 from workers.apply.parallel.file_notes import FileNotes
-from workers.apply.progress import remember_flush, report_feedback, stored_origin
+from workers.apply.progress import (
+    remember_flush,
+    report_atomic_publish,
+    report_feedback,
+    stored_origin,
+)
 from workers.apply.publisher_link import (
     catalog_watch,
     connected_publisher,
@@ -107,6 +112,7 @@ def apply_worker_main(process: WorkerProcess) -> None:
     orphans = OrphanRemoval(dest, store, sub, beside, files)
     writer = _writer(process, dest, sub, beside, files)
     writer.settle_in_flight()
+    beside.submit(report_atomic_publish, process.link, dest)
     drop_leaked_branches(store, lambda idents: list(map(dest.table, idents)), lambda: dest)
     FileNotes(process.data_dir, sub.oid).sweep(dest, store)
     origin = stored_origin(store, sub)

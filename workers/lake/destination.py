@@ -16,6 +16,8 @@ from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, Effect, ExistingKeys, FileSizes, ListFiles, Orphans
 from workers.lake.new_layout import PLAIN, NewLayout
+from workers.lake.publication import InParallel, Publication
+from workers.lake.refusals import no_call_for_several
 from workers.lake.segment import Generated, RowsOf, Segment, SourcePart
 from workers.lake.staged_rows import Staged
 from workers.lake.table import BRANCH_PREFIX, LakeColumn, LakeIdent, LakeTable, Stamp
@@ -242,6 +244,24 @@ class Destination(Protocol):
 
         Returns the new snapshot of ``main``, or None if the answer did not name the snapshot.
         """
+
+    @property
+    def publishes_together(self) -> bool:
+        """Does ``publish_together`` show several tables at one moment? Most lakes cannot."""
+        return False
+
+    def publish_together(
+        self, parts: Sequence[Publication], in_parallel: InParallel
+    ) -> list[int | None]:
+        """``publish`` of several tables by one call: readers see all tables move at one moment.
+
+        Returns the new snapshots of ``main``; None for a snapshot that the answer did not name.
+        After 40001 each table may be visible or not, as after 40001 of ``publish``: a lake may
+        break its word. 0A000 if the lake takes no such call after all; ``publishes_together`` is
+        False from then on. ``in_parallel`` runs what is asked of each table.
+        """
+        del parts, in_parallel
+        raise no_call_for_several()
 
     def publish_with(
         self,

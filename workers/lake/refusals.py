@@ -10,6 +10,7 @@ from catalog.errcodes import (
     RESERVED_NAME,
     SERIALIZATION_FAILURE,
     ColumnsChanged,
+    FeatureNotSupported,
     InvalidName,
     ObjectNotInPrerequisiteState,
     ReplicationError,
@@ -177,6 +178,13 @@ def main_was_moved(ident: LakeIdent, detail: str) -> SerializationFailure:
     return SerializationFailure(
         f'could not publish to lake table "{ident}": main was moved',
         detail=detail,
+    )
+
+
+def no_call_for_several(detail: str | None = None) -> FeatureNotSupported:
+    """0A000: the catalog does not move ``main`` of several tables in one call."""
+    return FeatureNotSupported(
+        "the lake's catalog does not move several tables in one call", detail=detail
     )
 
 

@@ -51,7 +51,8 @@ class LogicalRepWorker:
     belongs to a copy (None without a copy). ``work`` are the sums of ``work_done``.
     ``applying_commit_time`` is the publisher's commit time of the oldest transaction in the batch
     that is being applied, 0 without a batch. ``parallel`` are the threads that write transactions
-    in progress: ``pid`` and ``xid``.
+    in progress: ``pid`` and ``xid``. ``atomic_publish``: do all tables of a batch become visible at
+    one moment? None until an apply worker knows.
     """
 
     slot: int
@@ -78,6 +79,7 @@ class LogicalRepWorker:
     work: Mapping[str, Any] | None = None
     applying_commit_time: int = 0
     parallel: Sequence[Mapping[str, int]] = ()
+    atomic_publish: bool | None = None
 
     @property
     def tenant(self) -> Tenant:
@@ -133,6 +135,7 @@ REPORTED: Final = frozenset(
         "work",
         "applying_commit_time",
         "parallel",
+        "atomic_publish",
     }
 )
 """The fields that a worker may report (``LauncherLink.report``)."""

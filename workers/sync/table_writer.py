@@ -44,7 +44,7 @@ class SyncPublisher(BatchPublisher):
         del waits  # a sync worker always waits
         rel = written[0].table.rel
         check_attempt_and_publisher(self._store, self._sub, rel)
-        published = list(self.publish_lake_table(written))
+        published = list(self.table_by_table.publish_one(written))
         failpoints.reach("tablesync.batch_published")
         store_more = store_also(published)
         durable = self._dest.make_durable(idents_of(written))

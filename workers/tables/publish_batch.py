@@ -3,7 +3,7 @@
 The order makes a batch safe::
 
     the list of tables is stored (in_flight)
-    each table's main is fast-forwarded
+    main of the tables is fast-forwarded (workers.tables.publish_tables)
     every file of the tables is on the disk
     origin and per-table positions are stored, the list is cleared
 
@@ -12,30 +12,21 @@ worker goes on with the next batch.
 
 A worker killed in between leaves the list. From the list the successor knows the tables to fence
 before reading positions (``workers.tables.after_crash``).
-
-The lake refuses a fast-forward if another writer moved ``main``. The table then gets a new branch
-at the new ``main``, and the staged segments are applied again, ``PUBLISH_ATTEMPTS`` times at most
-(``SHARED_TABLE_ATTEMPTS`` for a shared table). A transaction that was written slice by slice has no
-staged segments: the caller applies the transaction again (``MainMoved``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 
-from catalog.errcodes import SERIALIZATION_FAILURE, ReplicationError, SerializationFailure
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import Subscription
 from catalog.store_sqlite import CatalogStore
-from config.limits import PUBLISH_ATTEMPTS, SHARED_TABLE_ATTEMPTS
 from workers.lake.destination import Destination
 from workers.lake.table import LakeIdent
 from workers.process import failpoints
 from workers.tables.background_sync import BackgroundSync, PublishedBatch
-from workers.tables.parallel import wait_for_all
-from workers.tables.shared_tables import error_main_keeps_moving
+from workers.tables.publish_tables import InOneCall, TableByTable, choose
 from workers.tables.write_batch import BatchWriter
 from workers.tables.written import (
     StoreInSameTransaction,
@@ -52,13 +43,6 @@ OnPublished = Callable[[Written], None]
 def store_nothing(_: Sequence[Written]) -> Callable[[], None]:
     """Store nothing else with a batch."""
     return lambda: None
-
-
-class MainMoved(SerializationFailure):
-    """Another writer moved ``main``, and the rows of the transaction are not staged any more."""
-
-    def __init__(self, refusal: ReplicationError) -> None:
-        super().__init__(refusal.primary, detail=refusal.detail, hint=refusal.hint)
 
 
 class BatchPublisher:
@@ -83,7 +67,10 @@ class BatchPublisher:
         self._dest = dest
         self._store = store
         self._sub = sub
-        self._threads = threads
+        self.table_by_table = TableByTable(batches, dest, threads, self.begin_again)
+        self._one_call = InOneCall(
+            batches, dest, threads, self.begin_again, otherwise=self.table_by_table
+        )
         self._origin = origin
         self._on_published = on_published
 
@@ -95,7 +82,7 @@ class BatchPublisher:
         *,
         waits: bool = True,
     ) -> None:
-        """Make a batch visible, table by table, then store the position of the subscription.
+        """Make a batch visible, then store the position of the subscription.
 
         ``store_also`` stores more in the same catalog transaction. Unless the worker ``waits``,
         ``background`` stores the position.
@@ -129,11 +116,9 @@ class BatchPublisher:
         failpoints.reach("apply.branches_written")
         self._store.put_in_flight(self._sub.oid, relids, end_lsn)
         failpoints.reach("apply.in_flight_stored")
-        units = by_lake_table(written, lambda each: each.table).values()
-        parts = wait_for_all(
-            [self._threads.submit(self.publish_lake_table, unit) for unit in units]
-        )
-        published = [each for unit in parts for each in unit]
+        units = list(by_lake_table(written, lambda each: each.table).values())
+        chosen = choose(units, self._dest, self._one_call, self.table_by_table)
+        published = chosen.publish(units)
         failpoints.reach("apply.all_tables_published")
         batch = PublishedBatch(
             relids, idents_of(written), end_lsn, published[-1].position, store_also(published)
@@ -170,36 +155,6 @@ class BatchPublisher:
                 self._store.clear_in_flight(self._sub.oid, each.relids, each.end_lsn)
                 each.store_also()
         failpoints.reach("apply.origin_advanced")
-
-    def publish_lake_table(self, unit: Sequence[Written]) -> Sequence[Written]:
-        """Publish one lake table. ``unit`` is the table's part of the batch.
-
-        If another writer moved ``main``, the part is written again on a new branch.
-        """
-        ident, source = unit[0].table.lake.ident, unit[0].table.source
-        for _ in range(SHARED_TABLE_ATTEMPTS if source else PUBLISH_ATTEMPTS):
-            try:
-                last = unit[-1]
-                snapshot_id = self._dest.publish(ident, last.table.branch or "", last.stamp)
-            except ReplicationError as error:
-                if error.code != SERIALIZATION_FAILURE:
-                    raise
-                if last.in_slices:
-                    raise MainMoved(error) from None
-            else:
-                failpoints.reach("apply.one_table_published")
-                return [replace(each, snapshot_id=snapshot_id) for each in unit]
-            unit, visible = self.begin_again(unit)
-            if visible:
-                return unit
-            unit = self._batches.write_again(unit)
-        if source:
-            raise error_main_keeps_moving(ident)
-        raise SerializationFailure(
-            f'main of lake table "{ident}" is moved by somebody else '
-            "faster than a batch can be published",
-            hint="Stop the other writer or its maintenance; the table has one owner.",
-        )
 
     def begin_again(self, unit: Sequence[Written]) -> tuple[Sequence[Written], bool]:
         """Put a lake table's part on a new branch at ``main``.

@@ -49,6 +49,17 @@ def test_pg_subscription(store: CatalogStore) -> None:
     assert not {"passfile", "tables"} & set(row)
 
 
+@pytest.mark.parametrize("known", [True, False, None])
+def test_what_an_apply_worker_says_of_its_batches(store: CatalogStore, known: bool | None) -> None:
+    sub, rel = subscribed(store)
+    apply = LogicalRepWorker(0, 1, WorkerType.APPLY, sub.oid, atomic_publish=known)
+    sync = LogicalRepWorker(1, 1, WorkerType.TABLESYNC, sub.oid, rel.srrelid)
+    (row,) = rows("pg_subscription", store, apply, sync)
+    assert row["atomic_publish"] is known
+    (row,) = rows("pg_subscription", store)
+    assert row["atomic_publish"] is None
+
+
 def test_pg_subscription_rel(store: CatalogStore) -> None:
     sub, rel = subscribed(store)
     worker = LogicalRepWorker(1, 2, WorkerType.TABLESYNC, sub.oid, rel.srrelid, relstate="w")

@@ -18,6 +18,7 @@ from workers.lake.table import MAIN, LakeIdent
 from workers.lake.table_totals import TOTALS
 
 _ICEBERG: Final = "org.apache.iceberg"
+_REST_CATALOG: Final = f"{_ICEBERG}.rest.RESTCatalog"
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
 
@@ -51,6 +52,9 @@ class JavaApi:
         self._metrics = iceberg.MetricsConfig
         self._new_metrics = iceberg.Metrics
         self._map = gateway.jvm.java.util.HashMap
+        self._list = gateway.jvm.java.util.ArrayList
+        self._endpoints = iceberg.rest.Endpoint
+        self._table_commit = iceberg.catalog.TableCommit
         self._scan_tasks = iceberg.ScanTaskParser
         self._namespace = iceberg.catalog.Namespace
         self._schemas = iceberg.SchemaParser
@@ -135,6 +139,36 @@ class JavaApi:
     def move_main(self, operations: Any, base: Any, tip: int) -> None:
         """Set ``main`` to a snapshot of the table, if the metadata is still ``base``."""
         operations.commit(base, self.with_snapshot(base, tip, MAIN))
+
+    def lists_endpoint(self, name: str) -> bool:
+        """Does a REST catalog say that it has an endpoint? ``name`` is of Iceberg's ``Endpoint``.
+
+        False for other catalogs, and for a REST catalog that says nothing: for the old servers
+        Iceberg has a list of its own, which no server has confirmed.
+        """
+        if str(self._catalog.getClass().getName()) != _REST_CATALOG:
+            return False
+        rest = _private(self._catalog, "sessionCatalog")
+        told, old = _private(rest, "endpoints"), _private(rest, "DEFAULT_ENDPOINTS")
+        with_views = self._sets.union(old, _private(rest, "VIEW_ENDPOINTS"))
+        if told.equals(old) or told.equals(with_views):
+            return False
+        return bool(told.contains(getattr(self._endpoints, name)))
+
+    def change_of_main(self, ident: LakeIdent, base: Any, tip: int) -> Any:
+        """The change that ``main`` is at a snapshot, for ``commit_together``.
+
+        The change requires the table and the ``main`` of the metadata ``base``.
+        """
+        name = self._identifier.of(_string_array(self._gateway, (ident.schema, ident.table)))
+        return self._table_commit.create(name, base, self.with_snapshot(base, tip, MAIN))
+
+    def commit_together(self, changes: Sequence[Any]) -> None:
+        """Make the changes of several tables by one call to a REST catalog: all or none."""
+        together = self._list()
+        for change in changes:
+            together.add(change)
+        self._catalog.commitTransaction(together)
 
     def replace_columns(
         self,
@@ -348,6 +382,13 @@ def _protected(gateway: Any, name: str, *types: str) -> Any:
     method = of.forName(f"{_ICEBERG}.SnapshotProducer").getDeclaredMethod(name, given)
     method.setAccessible(True)
     return method
+
+
+def _private(owner: Any, name: str) -> Any:
+    """The value of a private field of a Java object, or of the object's class."""
+    field = owner.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(owner)
 
 
 def _string_array(gateway: Any, values: Sequence[str]) -> Any:

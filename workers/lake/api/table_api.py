@@ -14,6 +14,7 @@ has only calls that do no harm when they come late:
 * the creation of a table, refused if a successor has created the table;
 * a change of columns: refused if the table changed meanwhile, else what the successor does too;
 * the fast-forward of ``main`` to a branch of the generation, refused behind a successor's fence;
+  that of several tables in one call is refused behind a fence on any of the tables;
 * expiries: the age limit is an absolute time, so a late call removes no more;
 * removals of listed files: a file that a snapshot names stays.
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from catalog.errcodes import FeatureNotSupported
@@ -32,6 +34,7 @@ from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
+from workers.lake.api.move_main import ONE_CALL, Seen, look, move_all, tip_of
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, repeated
@@ -46,12 +49,7 @@ from workers.lake.interfaces.table_api import (
 )
 from workers.lake.metadata.changed_schema import changed_schema
 from workers.lake.metadata.partitioning import new_order, new_spec
-from workers.lake.metadata.snapshots import (
-    PUBLISHER_COLUMNS,
-    History,
-    history_of,
-    tip_to_publish,
-)
+from workers.lake.metadata.snapshots import PUBLISHER_COLUMNS, History, history_of
 from workers.lake.metadata.table_location import new_location
 from workers.lake.metadata.table_schema import (
     columns_of,
@@ -61,7 +59,8 @@ from workers.lake.metadata.table_schema import (
 )
 from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.new_layout import NewTable
-from workers.lake.refusals import changed_meanwhile, main_was_moved
+from workers.lake.publication import InParallel
+from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql.statements import new_table_properties
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.staged_rows import FileList
@@ -84,6 +83,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         self._gateway = gateway
         self._sql = sql
         self._sessions = sessions
+        self._moves_together: bool | None = None
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -280,11 +280,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             operations = api.load(ident).operations()
             base = operations.current()
             metadata = api.as_json(base)
-            tip = tip_to_publish(metadata, branch)
-            if tip is None:
-                if "max-ref-age-ms" in metadata.get("refs", {}).get(branch, {}):
-                    raise main_was_moved(ident, "Another commit is on main.")
-                raise changed_meanwhile(ident)  # the branch is gone, or was made anew
+            tip = tip_of(ident, metadata, branch)
             schema = changed_schema(metadata, changes)
             properties = {}
             if remember is not None:
@@ -294,6 +290,37 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             elif tip != metadata.get("current-snapshot-id"):
                 api.move_main(operations, base, tip)
             return tip
+
+    @property
+    def moves_together(self) -> bool:
+        """Does the catalog list ``transactions/commit``, and has no call been refused so far?"""
+        if self._moves_together is None:
+            with self._gateway.api("asking the lake's catalog what it offers") as api:
+                self._moves_together = api.lists_endpoint(ONE_CALL)
+        return self._moves_together
+
+    def fast_forward_together(
+        self, branches: Mapping[LakeIdent, str], in_parallel: InParallel
+    ) -> list[int]:
+        """``fast_forward`` of several tables by one call; see ``move_main``."""
+        looks = [partial(self._look, ident, branch) for ident, branch in branches.items()]
+        try:
+            return move_all(
+                lambda: in_parallel(looks),
+                lambda changes: in_parallel([partial(self._commit_together, changes)])[0],
+            )
+        except FeatureNotSupported:
+            self._moves_together = False
+            raise
+
+    def _look(self, ident: LakeIdent, branch: str) -> Seen:
+        with self._gateway.api(f'publishing to lake table "{ident}"') as api:
+            return look(api, ident, branch)
+
+    def _commit_together(self, changes: Sequence[Any]) -> None:
+        self._sessions.get().check_open()  # as in fast_forward
+        with self._gateway.api(f"publishing to {len(changes)} lake tables") as api:
+            api.commit_together(changes)
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table."""

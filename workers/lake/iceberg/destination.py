@@ -41,21 +41,21 @@ from workers.lake.iceberg.copy_job import run_copy
 from workers.lake.iceberg.discard import discard_branches, discard_copied_snapshots
 from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
-from workers.lake.iceberg.failed_publish import move_main
 from workers.lake.iceberg.known_columns import KnownColumns
 from workers.lake.iceberg.known_others import KnownOthers
 from workers.lake.iceberg.new_table import first_summary, is_unfinished
+from workers.lake.iceberg.publish_branches import BranchPublisher
 from workers.lake.metadata.snapshots import FENCE, OWNER, lake_table
 from workers.lake.metadata.table_state import TableState
 from workers.lake.new_layout import PLAIN, NewLayout, NewTable
+from workers.lake.publication import InParallel, Publication
 from workers.lake.segment import Generated, RowsOf, SourcePart
 from workers.lake.sql.copied_keys import count_existing_keys, overwrite_existing_rows
-from workers.lake.sql.find_rows import count_repeated
 from workers.lake.sql.merge_results import count
 from workers.lake.sql.orphan_files import KeptFiles, remove_orphans
 from workers.lake.sql.other_writers import SINCE, all_others
 from workers.lake.sql.rewrite_files import compact
-from workers.lake.sql.row_queries import RowQueries
+from workers.lake.sql.row_queries import RowQueries, count_repeated_keys
 from workers.lake.sql.statements import TABLE_PROPERTIES
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import Staging
@@ -104,12 +104,12 @@ class IcebergDestination(Destination):
         self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, self._staging, writer)
         self._columns = KnownColumns(self._tables, self._file_tables.forget)
-        self._branch_positions: dict[tuple[LakeIdent, str], Stamp] = {}
         self._generated = CheckedGenerated(self._sessions, self._columns)
-        finds_others = settings.track_commit_timestamp
-        self._others = KnownOthers(self._sessions, finds=finds_others)
-        self._format_version = max(format_version, SINCE if finds_others else 0)
+        self._others = KnownOthers(self._sessions, finds=settings.track_commit_timestamp)
+        self._format_version = max(format_version, SINCE if settings.track_commit_timestamp else 0)
         self._durability = Durability(self._tables, self._sessions, catalog_file)
+        self._branches = BranchPublisher(self._tables, self._durability, self.fence)
+        self._branch_positions = self._branches.positions
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
         """The table on ``main`` now; no answer is cached."""
@@ -321,9 +321,7 @@ class IcebergDestination(Destination):
         self, ident: LakeIdent, branch: str, key: Sequence[str], source: str = ""
     ) -> int:
         """Count the values of a key that more than one row of the branch has."""
-        what = f'looking for repeated keys in lake table "{ident}"'
-        found = self._sessions.get().query(count_repeated(ident, branch, key, source), what)
-        return int(found.column("n")[0].as_py())
+        return count_repeated_keys(self._sessions.get(), ident, branch, key, source)
 
     def overwrite_existing(
         self,
@@ -341,7 +339,18 @@ class IcebergDestination(Destination):
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
-        return self._publish(ident, branch, stamp, self._tables.fast_forward)
+        return self._branches.publish(ident, branch, stamp, self._tables.fast_forward)
+
+    @property
+    def publishes_together(self) -> bool:
+        """Does the catalog move several tables in one call?"""
+        return self._tables.moves_together
+
+    def publish_together(
+        self, parts: Sequence[Publication], in_parallel: InParallel
+    ) -> list[int | None]:
+        """``publish`` of several tables by one call."""
+        return self._branches.publish_together(parts, in_parallel)
 
     def publish_with(
         self,
@@ -353,17 +362,8 @@ class IcebergDestination(Destination):
     ) -> None:
         """``publish`` with a change of columns; the files of branches are listed again."""
         move = partial(self._tables.fast_forward_with, changes=changes, remember=remember)
-        self._publish(ident, branch, stamp, move)
+        self._branches.publish(ident, branch, stamp, move)
         self._forget(ident)
-
-    def _publish(
-        self, ident: LakeIdent, branch: str, stamp: Stamp, move: Callable[..., int | None]
-    ) -> int | None:
-        unread = None if self._branch_positions.get((ident, branch)) == stamp else stamp
-        fence = partial(self.fence, ident)
-        published = move_main(self._tables, ident, branch, unread, move, fence)
-        self._durability.committed(ident, 1)
-        return published
 
     def rollback(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` back to a snapshot of the table, an ancestor of ``main`` or not."""

@@ -18,6 +18,7 @@ from workers.lake.effects import ListFiles
 from workers.lake.metadata.snapshots import History
 from workers.lake.metadata.table_state import TableState
 from workers.lake.new_layout import NewTable
+from workers.lake.publication import InParallel
 from workers.lake.staged_rows import FileList, LayoutId, NewFile
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeColumn, LakeIdent
@@ -36,7 +37,8 @@ class TableApi(Protocol):
     Rules for every implementation:
 
     * No answer is cached. A second process may have committed since the last call.
-    * ``main`` moves only in ``create_table``, ``commit_empty``, ``fast_forward`` and ``set_main``.
+    * ``main`` moves only in ``create_table``, ``commit_empty``, ``set_main`` and the calls named
+      ``fast_forward…``.
     * The caller may die while a call is running, and the server then finishes the call. A call may
       therefore take effect late; under "Late" a method says why a late effect is harmless.
     * SQLSTATE 40001 means: another writer changed the table, and the call had no effect.
@@ -163,6 +165,20 @@ class TableApi(Protocol):
         """``fast_forward``, and change columns in the same commit. Late: as ``fast_forward``.
 
         ``remember``: as in ``change_columns``.
+        """
+
+    @property
+    def moves_together(self) -> bool:
+        """Does the catalog take ``fast_forward_together``? Only a REST catalog may."""
+
+    def fast_forward_together(
+        self, branches: Mapping[LakeIdent, str], in_parallel: InParallel
+    ) -> list[int]:
+        """``fast_forward`` of several tables by one call: all of them, and at the same moment.
+
+        Returns the new snapshots of ``main``. 0A000 if the catalog takes no such call after all.
+        ``in_parallel`` runs what is asked of each table.
+        Late: behind a successor's fence on one of the tables the whole call is refused.
         """
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:

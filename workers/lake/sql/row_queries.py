@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from workers.lake.connect.session import LakeSession
 from workers.lake.segment import KeyLookup, Segment, found_rows_schema, no_keys_found
-from workers.lake.sql.find_rows import find_any_key, find_keys, find_positions
+from workers.lake.sql.find_rows import count_repeated, find_any_key, find_keys, find_positions
 from workers.lake.sql.key_bounds import KeyRanges, choose_bounds
 from workers.lake.sql.merge import KeyBounds
 from workers.lake.sql.staged_frame import frame
@@ -96,3 +96,12 @@ class RowQueries:
                 f'looking for rows in lake table "{self.ident}"',
                 s=frame(self.session, sent),
             )
+
+
+def count_repeated_keys(
+    session: LakeSession, ident: LakeIdent, branch: str, key: Sequence[str], source: str
+) -> int:
+    """See ``Destination.repeated_keys``."""
+    what = f'looking for repeated keys in lake table "{ident}"'
+    found = session.query(count_repeated(ident, branch, key, source), what)
+    return int(found.column("n")[0].as_py())

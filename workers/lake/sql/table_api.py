@@ -27,7 +27,8 @@ from workers.lake.metadata.snapshots import History, history_of_new_table, write
 from workers.lake.metadata.table_location import given_warehouse, new_location
 from workers.lake.metadata.table_state import TableState
 from workers.lake.new_layout import NewTable
-from workers.lake.refusals import changed_meanwhile
+from workers.lake.publication import InParallel
+from workers.lake.refusals import changed_meanwhile, no_call_for_several
 from workers.lake.sql import statements
 from workers.lake.sql.spark_typemap import arrow_type, spark_ddl_or_void
 from workers.lake.sql.statements import branch_path, call, name_of, sql_text, table_path, text
@@ -46,6 +47,7 @@ class SqlTableApi(TableApi):
 
     lists_expiries = False
     changes_columns = False
+    moves_together = False
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -223,6 +225,13 @@ class SqlTableApi(TableApi):
         """0A000, as ``change_columns``."""
         del branch, changes, remember
         raise _fixed_columns(ident)
+
+    def fast_forward_together(
+        self, branches: Mapping[LakeIdent, str], in_parallel: InParallel
+    ) -> list[int]:
+        """0A000: Spark has no statement for several tables."""
+        del branches, in_parallel
+        raise no_call_for_several()
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table."""

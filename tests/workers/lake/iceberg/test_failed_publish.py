@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import ConnectionFailure, FeatureNotSupported, ReplicationError
+from catalog.pg_lsn import LSN
 from workers.lake.connect.errors import LakeFailure
-from workers.lake.iceberg.failed_publish import raise_unless_published
+from workers.lake.iceberg.failed_publish import move_mains, raise_unless_published
 from workers.lake.metadata.snapshots import History, Snapshot
-from workers.lake.table import MAIN, LakeIdent
+from workers.lake.publication import InParallel, Publication
+from workers.lake.table import MAIN, LakeIdent, Stamp
 
 IDENT, BRANCH = LakeIdent("s", "t"), "pgsub_1_1_1"
 BEFORE, BATCH, FENCE = 4, 5, 6
@@ -84,3 +87,80 @@ def test_any_other_error_is_raised_as_it_is() -> None:
         table.settle(OTHER)
     assert raised.value is OTHER
     assert table.fences == 0
+
+
+# Several tables by one call
+
+OTHER_IDENT = LakeIdent("s", "u")
+PARTS = [
+    Publication(ident, BRANCH, Stamp("pg_1", LSN(20), "e", LSN(0)))
+    for ident in (IDENT, OTHER_IDENT)
+]
+
+
+class Tables:
+    """Two tables, each with a batch on a branch, and one call that fails behind its effect."""
+
+    def __init__(self, error: ReplicationError, *landed: LakeIdent) -> None:
+        self.error = error
+        self.of = {each.ident: Table(landed=each.ident in landed) for each in PARTS}
+        self.asked: list[str] = []
+
+    def history(self, ident: LakeIdent) -> History:
+        self.asked.append(f"look {ident.table}")
+        table = self.of[ident]
+        return History({MAIN: table.main, BRANCH: BATCH}, table.snapshots)
+
+    def fence(self, ident: LakeIdent) -> None:
+        self.asked.append(f"fence {ident.table}")
+        self.of[ident].fence()
+
+    def fast_forward_together(self, branches: Mapping[LakeIdent, str], _run: InParallel) -> Any:
+        assert branches == {each.ident: each.branch for each in PARTS}
+        raise self.error
+
+    def move(self) -> list[int | None]:
+        tables: Any = self
+        return move_mains(tables, PARTS, [], in_turn, self.fence)
+
+
+def in_turn(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    return [call() for call in calls]
+
+
+@pytest.mark.parametrize("error", [NO_ANSWER, CONFLICT, OTHER], ids=str)
+def test_a_call_for_all_tables_that_took_effect_is_no_error(error: ReplicationError) -> None:
+    tables = Tables(error, IDENT, OTHER_IDENT)
+    assert tables.move() == [None, None]
+    fences = [each for each in tables.asked if each.startswith("fence")]
+    assert len(fences) == (0 if error is OTHER else 2)
+
+
+@pytest.mark.parametrize("landed", [(), (IDENT,)], ids=["none moved", "a broken word"])
+@pytest.mark.parametrize("error", [NO_ANSWER, CONFLICT], ids=str)
+def test_all_tables_are_fenced_before_any_is_looked_at(
+    error: ReplicationError, landed: tuple[LakeIdent, ...]
+) -> None:
+    """The call may still be running, and moves all tables or none."""
+    tables = Tables(error, *landed)
+    with pytest.raises(ReplicationError) as refused:
+        tables.move()
+    assert refused.value.code == "40001"
+    assert tables.asked == ["fence t", "fence u", "look t", "look u"]
+
+
+@pytest.mark.parametrize("error", [OTHER, FeatureNotSupported("no such call")], ids=str)
+def test_an_error_that_says_more_is_raised_as_it_is(error: ReplicationError) -> None:
+    tables = Tables(error)
+    with pytest.raises(ReplicationError) as raised:
+        tables.move()
+    assert raised.value is error
+    assert not any(each.startswith("fence") for each in tables.asked)
+
+
+def test_a_branch_with_another_position_is_not_published() -> None:
+    tables: Any = Tables(OTHER)
+    with pytest.raises(ReplicationError, match="main was moved") as refused:
+        move_mains(tables, PARTS, PARTS[1:], in_turn, tables.fence)
+    assert refused.value.code == "40001"
+    assert tables.asked == ["look u"]

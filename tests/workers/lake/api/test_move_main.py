@@ -1,0 +1,210 @@
+"""What may move where, and one call for several tables: look, call, look again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import (
+    ConnectionFailure,
+    FeatureNotSupported,
+    ReplicationError,
+)
+from config.limits import COMMIT_ATTEMPTS
+from workers.lake.api.move_main import Seen, is_refused, move_all, tip_of
+from workers.lake.connect.errors import LakeFailure
+from workers.lake.connect.store_refusals import store_refusal
+from workers.lake.refusals import main_was_moved
+from workers.lake.table import LakeIdent
+
+A, B = LakeIdent("s", "a"), LakeIdent("s", "b")
+BRANCH = "pgsub_1_1_1"
+
+
+def failure(message: str) -> LakeFailure:
+    error = LakeFailure("the lake failed while publishing to 2 lake tables")
+    error.message = message
+    return error
+
+
+def unauthorised(words: str) -> ReplicationError:
+    chain = f"org.apache.iceberg.exceptions.{words.partition(' ')[0]}: no"
+    error = store_refusal(chain, "publishing to 2 lake tables")
+    assert error is not None
+    assert words in (error.detail or "")
+    return error
+
+
+UNKNOWN = failure("org.apache.iceberg.exceptions.CommitStateUnknownException: Service failed: 503")
+CONFLICT = failure("org.apache.iceberg.exceptions.CommitFailedException: Commit failed: main")
+CUT = failure("org.apache.iceberg.exceptions.RESTException: Error occurred while processing POST")
+
+
+# Which snapshot main moves to
+
+
+def metadata(main: int, tip: int | None, *, ours: bool = True) -> dict[str, Any]:
+    """A table with snapshots 4 ← 5 and 4 ← 6."""
+    refs = {"main": {"type": "branch", "snapshot-id": main}}
+    if tip is not None:
+        age = {"max-ref-age-ms": 1} if ours else {}
+        refs[BRANCH] = {"type": "branch", "snapshot-id": tip, **age}
+    snapshots = [
+        {"snapshot-id": each, "timestamp-ms": 0, **parent}
+        for each, parent in (
+            (4, {}),
+            (5, {"parent-snapshot-id": 4}),
+            (6, {"parent-snapshot-id": 4}),
+        )
+    ]
+    return {"refs": refs, "snapshots": snapshots, "current-snapshot-id": main}
+
+
+def test_main_moves_to_the_branch_or_stays_ahead() -> None:
+    assert tip_of(A, metadata(4, 5), BRANCH) == 5
+    assert tip_of(A, metadata(5, 5), BRANCH) == 5
+    assert tip_of(A, metadata(5, 4), BRANCH) == 5, "published, and another commit came behind"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (metadata(6, 5), "main was moved"),
+        (metadata(4, None), "it was changed meanwhile"),
+        (metadata(4, 5, ours=False), "it was changed meanwhile"),
+    ],
+    ids=["another commit", "no branch", "a branch made anew"],
+)
+def test_main_that_may_not_move_is_refused(found: dict[str, Any], words: str) -> None:
+    with pytest.raises(ReplicationError, match=words) as refused:
+        tip_of(A, found, BRANCH)
+    assert refused.value.code == "40001"
+
+
+# One call
+
+
+class Catalog:
+    """Two tables with main at 4 and branches at 5; the answers of calls in turn."""
+
+    def __init__(self, *answers: tuple[bool | str, ReplicationError | None]) -> None:
+        """An answer: whether the call takes effect (or on one table only), and its error."""
+        self.main = {A: 4, B: 4}
+        self.answers = list(answers)
+        self.looks = 0
+        self.called: list[list[LakeIdent]] = []
+
+    def look(self) -> list[Seen]:
+        self.looks += 1
+        return [Seen(ident, 5, None if at == 5 else ident) for ident, at in self.main.items()]
+
+    def call(self, changes: Sequence[Any]) -> None:
+        self.called.append(list(changes))
+        effect, error = self.answers.pop(0)
+        for ident in changes:
+            if effect is True or effect == ident.table:
+                self.main[ident] = 5
+        if error is not None:
+            raise error
+
+    def move(self) -> list[int]:
+        return move_all(self.look, self.call)
+
+
+def test_all_tables_move_by_one_call_and_are_looked_at_behind_it() -> None:
+    catalog = Catalog((True, None))
+    assert catalog.move() == [5, 5]
+    assert (catalog.called, catalog.looks) == ([[A, B]], 2)
+
+
+@pytest.mark.parametrize("error", [UNKNOWN, CONFLICT], ids=["5xx", "409 to the second request"])
+def test_a_call_that_took_effect_is_not_called_again(error: ReplicationError) -> None:
+    catalog = Catalog((True, error))
+    assert catalog.move() == [5, 5]
+    assert catalog.called == [[A, B]]
+
+
+@pytest.mark.parametrize("error", [UNKNOWN, CONFLICT, None], ids=["5xx", "409", "a lie"])
+def test_a_call_without_effect_is_called_again(error: ReplicationError | None) -> None:
+    """A catalog that answers "yes" and has done nothing is known: Iceberg's own test server."""
+    catalog = Catalog((False, error), (True, None))
+    assert catalog.move() == [5, 5]
+    assert catalog.called == [[A, B], [A, B]]
+
+
+def test_behind_a_half_move_only_the_other_table_is_asked_for() -> None:
+    catalog = Catalog(("a", UNKNOWN), (True, None))
+    assert catalog.move() == [5, 5]
+    assert catalog.called == [[A, B], [B]]
+
+
+def test_tables_that_are_there_need_no_call() -> None:
+    catalog = Catalog()
+    catalog.main = {A: 5, B: 5}
+    assert catalog.move() == [5, 5]
+    assert catalog.called == []
+
+
+@pytest.mark.parametrize("error", [UNKNOWN, CONFLICT, None], ids=["5xx", "409", "a lie"])
+def test_calls_end(error: ReplicationError | None) -> None:
+    catalog = Catalog(*[(False, error)] * COMMIT_ATTEMPTS)
+    with pytest.raises(ReplicationError) as raised:
+        catalog.move()
+    assert raised.value is error or raised.value.code == "40001"
+    assert (len(catalog.called), catalog.looks) == (COMMIT_ATTEMPTS, COMMIT_ATTEMPTS + 1)
+
+
+@pytest.mark.parametrize("error", [CUT, ConnectionFailure("lost the lake server")], ids=str)
+def test_other_errors_are_raised_at_once(error: ReplicationError) -> None:
+    catalog = Catalog((False, error))
+    with pytest.raises(ReplicationError) as raised:
+        catalog.move()
+    assert raised.value is error
+
+
+def test_main_that_another_writer_moved_ends_the_calls() -> None:
+    looks: list[Callable[[], list[Seen]]] = []
+    catalog = Catalog((False, CONFLICT))
+
+    def look() -> list[Seen]:
+        looks.append(look)
+        if len(looks) > 1:
+            raise main_was_moved(B, "Another commit is on main.")
+        return catalog.look()
+
+    with pytest.raises(ReplicationError, match=r'"s\.b": main was moved'):
+        move_all(look, catalog.call)
+    assert len(catalog.called) == 1
+
+
+# A catalog that takes no such call
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        failure("java.lang.UnsupportedOperationException: Server does not support endpoint"),
+        failure("org.apache.iceberg.exceptions.NoSuchTableException: Not Found"),
+        failure("org.apache.iceberg.exceptions.BadRequestException: Malformed request: no"),
+        failure("org.apache.iceberg.exceptions.RESTException: Unable to process (code: 406, type"),
+        unauthorised("ForbiddenException (403)"),
+    ],
+    ids=["501 or not listed", "404", "400", "406", "403"],
+)
+def test_a_refused_call_is_0a000(error: ReplicationError) -> None:
+    assert is_refused(error)
+    catalog = Catalog((False, error))
+    with pytest.raises(FeatureNotSupported):
+        catalog.move()
+    assert len(catalog.called) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UNKNOWN, CONFLICT, CUT, unauthorised("NotAuthorizedException (401)"), ConnectionFailure("no")],
+    ids=["5xx", "409", "cut", "401", "no answer"],
+)
+def test_a_failed_call_is_not_refused(error: ReplicationError) -> None:
+    assert not is_refused(error)

@@ -1,0 +1,119 @@
+"""Move ``main`` of tables to branches: what may move where, and one call for several tables.
+
+A REST catalog may offer ``POST /v1/{prefix}/transactions/commit``. The call names for each table
+what must still be true (the table's uuid, the snapshot of ``main``) and the change (``main`` is at
+the branch's last snapshot). The catalog makes all changes or none, and readers see all changes at
+once.
+
+The answer of the call names no snapshot, and an answer may be lost or wrong: a status of 5xx says
+nothing, and a refusal may be that of a request that a proxy sent twice. So the tables are looked at
+before the call and again behind every answer, "yes" included, until ``main`` of every table is at
+the branch::
+
+    look   a: main 4, branch 5   b: main 7, branch 8
+    call   a: 4 → 5, b: 7 → 8    503, and the catalog did the work
+    look   a: main 5, branch 5   b: main 8, branch 8    published
+
+Rows are right also with a catalog that breaks its word and moves a part of the tables: the next
+call names only tables whose ``main`` has not moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from catalog.errcodes import InsufficientPrivilege, ReplicationError
+from config.limits import COMMIT_ATTEMPTS
+from workers.lake.api.java_api import JavaApi
+from workers.lake.connect.errors import LakeFailure, is_commit_conflict
+from workers.lake.metadata.snapshots import tip_to_publish
+from workers.lake.refusals import changed_meanwhile, main_was_moved, no_call_for_several
+from workers.lake.table import LakeIdent
+
+ONE_CALL: Final = "V1_COMMIT_TRANSACTION"
+"""The endpoint, as Iceberg's class ``Endpoint`` calls it."""
+
+_REFUSED: Final = re.compile(
+    r"\b(?:java\.lang\.UnsupportedOperation|java\.lang\.IllegalArgument"
+    r"|org\.apache\.iceberg\.exceptions\.(?:NoSuch\w+|BadRequest|Validation))Exception\b"
+    r"|\bUnable to process \(code: 40[56]\b"
+)
+"""Answers of 400, 404, 405, 406 and 501: the catalog did not even try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as of one look: the snapshot that ``main`` is at, or is to be at after ``change``.
+
+    ``change`` is the table's part of the call; None if ``main`` need not move.
+    """
+
+    ident: LakeIdent
+    snapshot_id: int
+    change: Any | None
+
+
+def tip_of(ident: LakeIdent, metadata: Mapping[str, Any], branch: str) -> int:
+    """The snapshot that ``main`` moves to with the branch; 40001 if ``main`` may not move."""
+    tip = tip_to_publish(metadata, branch)
+    if tip is not None:
+        return tip
+    if "max-ref-age-ms" in metadata.get("refs", {}).get(branch, {}):
+        raise main_was_moved(ident, "Another commit is on main.")
+    raise changed_meanwhile(ident)  # the branch is gone, or was made anew
+
+
+def look(api: JavaApi, ident: LakeIdent, branch: str) -> Seen:
+    """Look at a table, and prepare the change that moves ``main`` to the branch."""
+    base = api.load(ident).operations().current()
+    metadata = api.as_json(base)
+    tip = tip_of(ident, metadata, branch)
+    is_there = tip == metadata.get("current-snapshot-id")
+    return Seen(ident, tip, None if is_there else api.change_of_main(ident, base, tip))
+
+
+def move_all(
+    look_at_all: Callable[[], Sequence[Seen]], call: Callable[[Sequence[Any]], None]
+) -> list[int]:
+    """Look, call, and look again, until ``main`` of every table is at the branch.
+
+    0A000 if the catalog refuses such calls; a look at the tables has shown that none moved.
+    """
+    failure: LakeFailure | None = None
+    for attempt in range(COMMIT_ATTEMPTS + 1):
+        seen = look_at_all()
+        behind = [each for each in seen if each.change is not None]
+        if not behind:
+            return [each.snapshot_id for each in seen]
+        if attempt == COMMIT_ATTEMPTS:
+            break
+        failure = _called(call, behind)
+    if failure is not None:
+        raise failure
+    raise main_was_moved(behind[0].ident, "The catalog said that main was moved, and main was not.")
+
+
+def _called(call: Callable[[Sequence[Any]], None], behind: Sequence[Seen]) -> LakeFailure | None:
+    """Call; the error after which the tables say whether the call took effect."""
+    try:
+        call([each.change for each in behind])
+    except ReplicationError as error:
+        if is_refused(error):
+            raise no_call_for_several(error.detail) from None
+        if not isinstance(error, LakeFailure) or not is_commit_conflict(error):
+            raise
+        return error
+    return None
+
+
+def is_refused(error: ReplicationError) -> bool:
+    """Does the catalog take no call for several tables, or not from this client?
+
+    A token that has ended (401) says nothing about the call.
+    """
+    if isinstance(error, InsufficientPrivilege):
+        return "(403)" in (error.detail or "")
+    return isinstance(error, LakeFailure) and _REFUSED.search(error.message) is not None
