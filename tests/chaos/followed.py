@@ -2,7 +2,8 @@
 
 A native subscriber follows no change of a table, so the publisher alone is the oracle. A column
 that the publisher dropped may stay in the lake, where ``drops`` does not say otherwise. What is
-noticed by looking is there after a while.
+noticed by looking is there after a while. A renamed table may keep the name of its lake table, if a
+table that left the subscription has the new name in the lake.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ def await_equal(
 
     def is_equal() -> bool:
         nonlocal found, rows
+        lake_names = {
+            row["relation"]: (row["lake_schema"], row["lake_table"])
+            for row in ours.status("pg_subscription_rel")
+        }
         compared = [
-            _compare(publisher, ours, schema, table, drops=drops)
+            _compare(
+                *(publisher, ours, f"{schema}.{table}"),
+                lake_names.get(f"{schema}.{table}", (schema, table)),
+                drops=drops,
+            )
             for (table,) in publisher.execute(_PUBLISHED, (publication,))
         ]
         rows = sum(count for count, _ in compared)
@@ -48,13 +57,12 @@ def await_equal(
 
 
 def _compare(
-    publisher: Database, ours: Pgsub, schema: str, table: str, *, drops: bool
+    publisher: Database, ours: Pgsub, name: str, lake_name: tuple[str, str], *, drops: bool
 ) -> tuple[int, list[Difference]]:
-    name = f"{schema}.{table}"
     columns = column_names(publisher, name)
     expected = native_rows(publisher, name, columns)
     try:
-        lake = ours.arrow(schema, table)
+        lake = ours.arrow(*lake_name)
     except NoSuchTableError:
         return len(expected), [_shapes(name, ["no such table"], columns)]
     if not set(columns) <= set(lake.column_names) or (drops and len(columns) < lake.num_columns):

@@ -101,7 +101,7 @@ def test_a_difference_of_columns_or_rows_is_found(
                 raise NoSuchTableError
             return lake
 
-        ours = cast("Pgsub", SimpleNamespace(arrow=arrow))
+        ours = cast("Pgsub", SimpleNamespace(arrow=arrow, status=lambda _: []))
         rows, wrong = followed.await_equal(database, ours, "p", "public", drops=drops)
         return rows, len(wrong)
 
