@@ -235,6 +235,7 @@ _PARTITIONED: Final = {
         ),
         options={"on_attach": "copy"},
         copied=ALWAYS,
+        since=15,  # a walsender of 14 goes on to send the partition's changes under its own name
     ),
     "detach": Kind(
         suffix="PARTITION BY RANGE (id)",

@@ -69,8 +69,12 @@ def test_an_attached_and_a_detached_partition_are_told_or_copied(made: Attached)
         made.database.run(
             f"ALTER TABLE {table} ATTACH PARTITION {table}_2 FOR VALUES FROM (100) TO (200)",
             f"ALTER TABLE {table} DETACH PARTITION {table}_9",
-            f"CREATE TABLE {table}_3 PARTITION OF {table} FOR VALUES FROM (200) TO (300)",
-            f"INSERT INTO {table} VALUES (102, 1020), (201, 2010)",
+            f"BEGIN; CREATE TABLE {table}_3 PARTITION OF {table} FOR VALUES FROM (200) TO (300);"
+            f" INSERT INTO {table} VALUES (102, 1020), (201, 2010); COMMIT",
+            f"BEGIN; CREATE TABLE {table}_5 (LIKE {table} INCLUDING ALL);"
+            f" INSERT INTO {table}_5 VALUES (401, 4010);"
+            f" ALTER TABLE {table} ATTACH PARTITION {table}_5 FOR VALUES FROM (400) TO (500);"
+            " COMMIT",
         )
     wait_until(
         lambda: made.rows("copied") == native_rows(made.database, "copied"),
@@ -81,6 +85,7 @@ def test_an_attached_and_a_detached_partition_are_told_or_copied(made: Attached)
     detail, hint = made.told("told")
     schema = made.database.schema
     assert f'partition "{schema}.told_2" was attached, with rows' in detail
+    assert f'partition "{schema}.told_5" was attached, with rows' in detail
     assert f'partition "{schema}.told_9" was detached' in detail
     assert "told_3" not in detail
     assert f"--recopy {schema}.told" in hint

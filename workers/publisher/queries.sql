@@ -288,7 +288,10 @@ ORDER BY 1, 3
 
 -- Partitions that came into the tree of a table by ATTACH with rows, and relations that are there
 -- still although they left the tree. A partition that was made as one has the row of its type from
--- the transaction of its link. A link above counts if it is younger than the partition's own.
+-- the transaction of its link. So has a table that is made, filled and attached in one transaction:
+-- ATTACH writes the rows of its columns anew, and the row of its system column ctid stays. A column
+-- with a default is written anew too, so a new partition whose columns all have defaults counts as
+-- attached. A link above counts if it is younger than the partition's own.
 -- name: moved_partitions
 SELECT true, p.oid::pg_catalog.regclass::text
 FROM pg_catalog.pg_class p
@@ -298,7 +301,11 @@ WHERE p.oid IN (:came) AND pg_catalog.pg_relation_size(p.oid) > 0 AND EXISTS (
     JOIN pg_catalog.pg_inherits i ON i.inhrelid = l.relid
     JOIN pg_catalog.pg_class c ON c.oid = l.relid
     JOIN pg_catalog.pg_type t ON t.oid = c.reltype
-    WHERE t.xmin::text <> i.xmin::text AND age(i.xmin) <= age(own.xmin))
+    WHERE age(i.xmin) <= age(own.xmin) AND (t.xmin::text <> i.xmin::text OR NOT EXISTS (
+        SELECT FROM pg_catalog.pg_attribute a
+        JOIN pg_catalog.pg_attribute made ON made.attrelid = a.attrelid AND made.attnum = -1
+        WHERE a.attrelid = c.oid AND a.attnum > 0
+          AND a.xmin::text = made.xmin::text AND a.cmin::text = made.cmin::text)))
 UNION ALL
 SELECT false, g.oid::pg_catalog.regclass::text FROM pg_catalog.pg_class g WHERE g.oid IN (:went)
 ORDER BY 1, 2
