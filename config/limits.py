@@ -154,8 +154,7 @@ STREAMED_PIECE_BYTES: Final = 16 * _MB
 
 The walsender sends so much of a large transaction at a time, and small transactions wait behind
 it. With PostgreSQL's 64 MB their freshness at the 95th percentile was 1.2 to 1.5 times that without
-the large transaction, with 16 MB 0.9 times, in turn in the same hour.
-"""
+the large transaction, with 16 MB 0.9 times, in turn in the same hour."""
 RECEIVE_BUFFER_BYTES: Final = 128 * _KB
 """Receive buffer (the kernel doubles the size) when the publisher is on the worker's machine.
 

@@ -139,7 +139,7 @@ def on_lake(use: Callable[[IcebergDestination], object], *answers: pa.Table) -> 
             remember_session=lambda *_: None,
         )
         dest._sessions = cast("Any", SimpleNamespace(get=lambda: session))
-        dest._tables = sql_tables(session)
+        dest._tables = dest._branches._tables = sql_tables(session)
         use(dest)
 
     return asked(read, *answers)

@@ -53,7 +53,7 @@ def samples(content: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 def test_pages_of_a_running_launcher(family: Family) -> None:
     (subid,) = family.subscribe("works")
     launcher = family.start()
-    row = reported(family, subid, "phase", None)
+    row = reported(family, subid, "applying_commit_time", 7)
     assert row.pid is not None
     pages = Pages(family.data_dir, family.store, ask)
     metrics = pages.get("/metrics")
