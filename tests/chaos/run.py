@@ -319,7 +319,7 @@ class Run:
                 self.ended.wait(_STEP_PAUSE)
                 if late is not None and workload.transactions >= late:
                     late = None
-                    self._add_late_table()
+                    self._add_late_table(sessions)
                 if column is not None and workload.transactions >= column:
                     column = None
                     self._add_column(sessions)
@@ -349,7 +349,11 @@ class Run:
 
         self._persist("end what is prepared", end)
 
-    def _add_late_table(self) -> None:
+    def _add_late_table(self, sessions: Sessions) -> None:
+        """A refresh waits for the locks of an open transaction that changed tables."""
+        if self.plan.ddl:
+            sessions.finish()
+            self._end_prepared()
         create, rows = late_table(self.schema)
         self._persist("late table", lambda: self._on_both(create))
         self._persist("late rows", lambda: self.pub.run(rows))
