@@ -36,7 +36,7 @@ def await_equal(
     def is_equal() -> bool:
         nonlocal found, rows
         lake_names = {
-            row["relation"]: (row["lake_schema"], row["lake_table"])
+            f"{row['nspname']}.{row['relname']}": (row["lake_schema"], row["lake_table"])
             for row in ours.status("pg_subscription_rel")
         }
         compared = [
