@@ -8,13 +8,13 @@ that answer. No other call goes from the lake up to the workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from catalog.pg_lsn import LSN
 from workers.lake.staged_rows import Staged
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.table import SOURCE_COLUMN, LakeIdent, Stamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,6 +145,13 @@ class Segment:
     constants: Constants = ()
     fill: Constants = ()
     ahead: tuple[ChangesAhead, ...] = ()
+
+    def unsent(self, table: Iterable[str]) -> list[str]:
+        """The columns of a table whose values updates keep, in all rows or in some."""
+        sent = set(self.columns) - set(self.unchanged)
+        if self.source:
+            sent.add(SOURCE_COLUMN)
+        return [name for name in table if name not in sent]
 
 
 @dataclass(frozen=True, slots=True)

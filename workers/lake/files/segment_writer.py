@@ -54,7 +54,6 @@ from workers.lake.files.updated_rows import (
     keeps_old_values,
     layout_of_updated_rows,
     one_chunk,
-    unsent_columns,
 )
 from workers.lake.files.write_rows import write_ahead, write_rows
 from workers.lake.files.written_keys import WrittenKeys
@@ -128,7 +127,7 @@ class FileSegmentWriter(SegmentWriter):
         changes = merged
         if segment.row_lookup is not None:
             # Old values, or vectors, would have to be looked up by position.
-            if unsent_columns(self.files, segment) or self.files.has_vectors:
+            if segment.unsent(self.files.names) or self.files.has_vectors:
                 return False
             changes += max(1, segment.row_lookup.images.rows)
         if changes and self.files.has_vectors and not is_found_here(self.files, segment.key):
@@ -380,7 +379,7 @@ class FileSegmentWriter(SegmentWriter):
         fits = {(each.layout_id, each.committed) for each in own} == {(self.files.layout_id, False)}
         if not fits or self.other_writers or not self.files.keeps_positions:
             raise changed_meanwhile(self.ident)
-        if unsent_columns(self.files, segment):  # of which only the old rows have the values
+        if segment.unsent(self.files.names):  # of which only the old rows have the values
             raise changed_meanwhile(self.ident)
         lines = lines_of(segment.ahead)
         try:

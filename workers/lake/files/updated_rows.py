@@ -22,20 +22,11 @@ from workers.lake.segment import Segment
 from workers.lake.sql.merge import UPDATE
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.staging import staged_batches, staged_columns
-from workers.lake.table import SOURCE_COLUMN
-
-
-def unsent_columns(files: TableLayout, segment: Segment) -> list[str]:
-    """Columns whose values updates of the segment keep, in all rows or in some."""
-    sent = set(segment.columns) - set(segment.unchanged)
-    if segment.source:
-        sent.add(SOURCE_COLUMN)
-    return [name for name in files.names if name not in sent]
 
 
 def keeps_old_values(files: TableLayout, segment: Segment) -> bool:
     """Do updates of the segment write values again that only old rows have?"""
-    if segment.merge is None or not segment.merge.rows or not unsent_columns(files, segment):
+    if segment.merge is None or not segment.merge.rows or not segment.unsent(files.names):
         return False
     op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
     return bool((op == UPDATE).any())
@@ -44,7 +35,7 @@ def keeps_old_values(files: TableLayout, segment: Segment) -> bool:
 def columns_to_fetch(files: TableLayout, segment: Segment) -> list[str]:
     """The columns of the old row that an update's new row needs."""
     numbers = [ROW_NUMBER.name] if files.has_vectors else []
-    return [*unsent_columns(files, segment), *numbers]
+    return [*segment.unsent(files.names), *numbers]
 
 
 def layout_of_updated_rows(files: TableLayout) -> TableLayout:

@@ -29,7 +29,7 @@ from workers.lake.segment import (
     Segment,
     WholeRowLookup,
 )
-from workers.lake.table import SOURCE_COLUMN, LakeColumn, LakeIdent
+from workers.lake.table import LakeColumn, LakeIdent
 
 
 @dataclass(slots=True)
@@ -77,7 +77,8 @@ class Work:
         inserted = [line for line in lines if line["op"] == INSERT_LINE]
         found = self._rows_by_key(segment)
         twice = any(found[line["b0"]] > 1 for line in lines)
-        if twice or any(found[line["b0"]] for line in inserted) or self._keeps_values(segment):
+        unsent = segment.unsent(column.name for column in self.columns)
+        if twice or unsent or any(found[line["b0"]] for line in inserted):
             raise changed_meanwhile(self.ident)
         self._merge(segment, [line for line in lines if line["op"] != INSERT_LINE])
         self._append(segment, inserted)
@@ -86,11 +87,6 @@ class Work:
         """The number of rows by the values of a key of one column."""
         (key,) = segment.key
         return Counter(row[key] for row in self.rows if came_from(row, segment.source))
-
-    def _keeps_values(self, segment: Segment) -> bool:
-        """Has the table columns of which only the old rows have the values?"""
-        sent = {*segment.columns, SOURCE_COLUMN} if segment.source else {*segment.columns}
-        return not {column.name for column in self.columns} <= sent
 
     def _merge(self, segment: Segment, staged: Sequence[Row]) -> None:
         """Apply changes as a single MERGE: a row is matched with the values before the MERGE."""
