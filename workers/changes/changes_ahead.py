@@ -101,9 +101,7 @@ def _stage(work: TableWork, run: LaidOutRun, folded: Keyed) -> TableWork | NoFil
     try:
         rows = work.stage(_rows(run, folded, lines), folded.append_schema, work.whole_rows(run))
         if rows.own is None or not rows.own.takes_deletes:
-            is_small = work.is_in_memory
-            work.discard()
-            return NoFiles.FEW if is_small else NoFiles.WAIT
+            return without_files(work)
         failpoints.reach("apply.keys_to_stage")
         schema = _line_schema(folded)
         work.add_ahead(run, work.stage(lines, schema), rows)
@@ -112,6 +110,13 @@ def _stage(work: TableWork, run: LaidOutRun, folded: Keyed) -> TableWork | NoFil
         raise
     work.count_misses_of(folded)
     return work
+
+
+def without_files(work: TableWork) -> NoFiles:
+    """Discard staged rows that became no files; few rows stay in memory."""
+    why = NoFiles.FEW if work.is_in_memory else NoFiles.WAIT
+    work.discard()
+    return why
 
 
 def _rows(run: LaidOutRun, folded: Keyed, lines: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

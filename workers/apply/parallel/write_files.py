@@ -26,7 +26,7 @@ import pyarrow as pa
 from catalog.pg_subscription import TableOptions
 from workers.apply.parallel.ready_files import TableFiles, discard, inserts_of, kinds_of
 from workers.changes.by_table import Run
-from workers.changes.changes_ahead import NoFiles, build_ahead
+from workers.changes.changes_ahead import NoFiles, build_ahead, without_files
 from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
 from workers.lake.destination import Destination
@@ -103,11 +103,7 @@ def _build_new(rows: Rows, dest: Destination, file_id: str) -> TableWork | NoFil
         source=rows.table.source,
         file_id=file_id,
     )
-    if work.files:
-        return work
-    is_small = work.is_in_memory
-    work.discard()
-    return NoFiles.FEW if is_small else NoFiles.WAIT
+    return work if work.files else without_files(work)
 
 
 def _build_changed(rows: Rows, dest: Destination, file_id: str) -> TableWork | NoFiles:
