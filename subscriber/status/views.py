@@ -53,9 +53,9 @@ class View:
 def _pg_subscription(store: CatalogStore, workers: Workers) -> list[Row]:
     """``atomic_publish`` comes from the apply worker; NULL without one."""
     atomic = {worker.subid: worker.atomic_publish for worker in workers if not worker.relid}
+    stored = [name for name in view_columns.PG_SUBSCRIPTION if name != "atomic_publish"]
     return [
-        {name: getattr(sub, name, None) for name in view_columns.PG_SUBSCRIPTION}
-        | {"atomic_publish": atomic.get(sub.oid)}
+        {name: getattr(sub, name) for name in stored} | {"atomic_publish": atomic.get(sub.oid)}
         for sub in store.subscriptions()
     ]
 
