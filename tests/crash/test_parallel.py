@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 
@@ -138,13 +138,22 @@ class ParallelRounds(Rounds):
         return {path.name for path in tables.glob("*-big-*/data/*.parquet")}
 
 
+Made = TypeVar("Made", bound=ParallelRounds)
+
+
+def rounds_of(
+    kind: type[Made], request: pytest.FixtureRequest, family: Family, name: str, cases: list[Case]
+) -> Iterator[Made]:
+    """Play rounds on the publisher that a fixture asks for."""
+    name = f"{name}_{request.param}"  # a folder of the lake for each publisher
+    database = new_database(requested_publisher(request), name)
+    return played(kind(family=family, database=database, name=name), cases, name)
+
+
 def _played(
     request: pytest.FixtureRequest, family: Family, name: str, ways: Iterable[Way]
 ) -> Iterator[ParallelRounds]:
-    name = f"{name}_{request.param}"  # a folder of the lake for each publisher
-    database = new_database(requested_publisher(request), name)
-    made = ParallelRounds(family=family, database=database, name=name)
-    return played(made, cases_of(PARALLEL, *ways), name)
+    return rounds_of(ParallelRounds, request, family, name, cases_of(PARALLEL, *ways))
 
 
 @pytest.fixture(scope="module", params=FILES_BEFORE)

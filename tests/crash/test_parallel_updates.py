@@ -27,9 +27,7 @@ from tests.crash.cases import (
     each,
 )
 from tests.crash.family import Family, wait_confirmed
-from tests.crash.rounds import played
-from tests.crash.test_parallel import ENDS, ParallelRounds
-from tests.fix_publisher import new_database, requested_publisher
+from tests.crash.test_parallel import ENDS, ParallelRounds, rounds_of
 from workers.process.failpoints import CHANGES_AHEAD, PARALLEL, SLICE_WRITTEN
 
 ROWS: Final = 4_000
@@ -91,10 +89,7 @@ class UpdateRounds(ParallelRounds):
 def _played(
     request: pytest.FixtureRequest, family: Family, name: str, ways: Iterable[Way]
 ) -> Iterator[UpdateRounds]:
-    name = f"{name}_{request.param}"  # a folder of the lake for each publisher
-    database = new_database(requested_publisher(request), name)
-    made = UpdateRounds(family=family, database=database, name=name)
-    yield from played(made, cases_of((*BEFORE, *BEHIND), *ways), name)
+    return rounds_of(UpdateRounds, request, family, name, cases_of((*BEFORE, *BEHIND), *ways))
 
 
 @pytest.fixture(scope="module", params=FILES_BEFORE)
