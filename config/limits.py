@@ -152,9 +152,9 @@ confirmation (TRUNCATE under synchronous_standby_names)."""
 STREAMED_PIECE_BYTES: Final = 16 * _MB
 """``logical_decoding_work_mem`` of a walsender that sends transactions in progress.
 
-The walsender sends so much of a large transaction at a time, and small transactions wait behind
-it. With PostgreSQL's 64 MB their freshness at the 95th percentile was 1.2 to 1.5 times that without
-the large transaction, with 16 MB 0.9 times, in turn in the same hour."""
+The walsender sends a large transaction in pieces of this size, and small transactions wait behind a
+piece. With PostgreSQL's 64 MB the p95 freshness of small transactions was 1.2 to 1.5 times the p95
+without the large transaction, with 16 MB 0.9 times, in turn in the same hour."""
 RECEIVE_BUFFER_BYTES: Final = 128 * _KB
 """Receive buffer (the kernel doubles the size) when the publisher is on the worker's machine.
 

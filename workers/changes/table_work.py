@@ -168,7 +168,7 @@ class TableWork:
 
     @property
     def is_in_memory(self) -> bool:
-        """Are the staged rows so few that they stayed in memory?"""
+        """Did all staged rows stay in memory, and none go to a file?"""
         return all(staged.table is not None for staged in self._staged)
 
     @property
