@@ -97,6 +97,8 @@ LAKE_WAIT_POLL_SECONDS: Final = 0.1
 """Time between two looks of a command for the launcher's lake server."""
 WAIT_NOTICE_SECONDS: Final = 2.0
 """Time after which a waiting command tells the user the reason."""
+RENAMES_SECONDS: Final = 60.0
+"""Time for ``up`` to bring a subscription in line between the renames that workers finish."""
 LOOK_UP_AT_ONCE_TABLES: Final = 4
 """Tables in one look-up of a command; a table is a round trip of a tenth of a second."""
 ACCEPT_GAP_AT_ONCE_TABLES: Final = 4

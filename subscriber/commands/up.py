@@ -7,6 +7,7 @@ subscription without an entry in the file stays, with a warning: ``up`` never dr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError
-from catalog.pg_subscription import SubCreate
+from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
+from config.limits import RENAMES_SECONDS
 from config.load import Config, from_stored, load
 from config.subscription import CreateSubscriptionStmt
 from subscriber.commands.alter_to_file import bring_in_line
@@ -32,7 +34,9 @@ from subscriber.commands.create_drop import (
 from subscriber.commands.main_slot import check_slot_is_free
 from subscriber.commands.open_context import open_command_context
 from subscriber.commands.published import LOOK_MODULE
+from subscriber.commands.published.renamed import RenamedMeanwhile
 from subscriber.commands.schema.column_rules import rule_findings
+from subscriber.commands.subscription_row import must_be_ready
 from subscriber.commands.table_mapping import (
     MappedTable,
     fetch_mapped_tables,
@@ -145,7 +149,34 @@ def _create_or_bring_in_line(stmt: CreateSubscriptionStmt, context: CommandConte
     if existing is None:
         create_subscription(stmt, context)
     else:
-        bring_in_line(existing, stmt, context)
+        _bring_in_line(existing, stmt, context)
+
+
+def _bring_in_line(
+    existing: Subscription, stmt: CreateSubscriptionStmt, context: CommandContext
+) -> None:
+    """``bring_in_line``, tried again while workers finish renames; in the end only a warning.
+
+    The workers run meanwhile, and a table that is renamed must not stop the launcher.
+    """
+    deadline = time.monotonic() + RENAMES_SECONDS
+    while True:
+        try:
+            bring_in_line(existing, stmt, context)
+        except RenamedMeanwhile as error:
+            refusal = error
+        else:
+            return
+        if time.monotonic() > deadline:
+            break
+        existing = must_be_ready(stmt.name, context)
+    context.notify(
+        warning(
+            f'subscription "{stmt.name}" was not changed to the file: {refusal.primary}',
+            detail=refusal.detail,
+            hint="Run pgsub up again when the tables have their names.",
+        )
+    )
 
 
 def _warn_of_unnamed(config: Config, context: CommandContext) -> None:

@@ -27,6 +27,10 @@ from subscriber.messages import notice
 from workers.publisher.fingerprint import TableName
 
 
+class RenamedMeanwhile(ObjectInUse):
+    """A worker has renamed a table since the rows were read; nothing was stored."""
+
+
 def under_subscribed_names(
     sub: Subscription,
     mapped: Sequence[MappedTable],
@@ -70,9 +74,10 @@ def check_not_renamed(
     noted: Iterable[TableRename],
     joining: Iterable[SubscriptionRel],
 ) -> None:
-    """55006 if a worker has renamed a table since ``before``, or gives it the name of a new table.
+    """Raise ``RenamedMeanwhile`` if a worker has renamed a table since ``before``.
 
-    The caller is in the transaction that stores the refresh.
+    Also if the worker gives a table the name of a new table. The caller is in the transaction that
+    stores the refresh.
     """
     names = {rel.srrelid: (rel.nspname, rel.relname) for rel in before}
     new = {(rel.nspname, rel.relname) for rel in joining}
@@ -83,8 +88,8 @@ def check_not_renamed(
             raise _renamed(names[relid], name)
 
 
-def _renamed(was: TableName, now: TableName) -> ObjectInUse:
-    return ObjectInUse(
+def _renamed(was: TableName, now: TableName) -> RenamedMeanwhile:
+    return RenamedMeanwhile(
         f'table "{qualified_name(*was)}" was renamed to "{qualified_name(*now)}" meanwhile',
         detail="A worker took the name over from the publisher.",
         hint="Run the command again.",

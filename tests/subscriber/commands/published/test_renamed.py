@@ -12,7 +12,7 @@ from catalog.errcodes import ObjectInUse
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState
 from catalog.table_renames import TableRename
-from subscriber.commands import create_drop, refresh
+from subscriber.commands import create_drop, refresh, up
 from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.published.auto_refresh import refresh_by_itself
 from tests.subscriber.commands.subscribed import names, row
@@ -76,6 +76,27 @@ def test_a_rename_that_ends_before_the_answer_is_stored(
     assert names(world) == [("moved", "s")]
     bring_in_line(row(world), statement(refresh="auto"), world.context)
     assert names(world) == [("moved", "s"), ("c", "i")]
+
+
+@pytest.mark.parametrize("seconds", [60.0, -1.0])
+def test_up_goes_on_while_a_worker_finishes_a_rename(
+    world: Around, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """The launcher that applies the file does not end; without time left a warning remains."""
+    finish = renamed(world)
+    monkeypatch.setattr(
+        failpoints, "reach", lambda place: finish() if place == "refresh.found" else None
+    )
+    monkeypatch.setattr(up, "RENAMES_SECONDS", seconds)
+    world.publisher.tables = {"moved": PublishedTable(), "c": PublishedTable()}
+    up._create_or_bring_in_line(statement(refresh="auto"), world.context)
+    refusal = (
+        'WARNING: subscription "mysub" was not changed to the file: '
+        'table "public.a" was renamed to "public.moved" meanwhile'
+    )
+    assert (refusal in world.said()) == (seconds < 0)
+    joined = [] if seconds < 0 else [("c", "i")]
+    assert names(world) == [("moved", "s"), *joined]
 
 
 def test_a_new_table_does_not_take_a_name_that_a_worker_notes_meanwhile(
