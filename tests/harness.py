@@ -25,6 +25,7 @@ import yaml
 from catalog.store_sqlite import CatalogStore
 from config.load import Config, from_stored, load
 from tests import commands
+from tests.processes import name_of
 from tests.twin import in_order
 from tests.waiting import wait_until
 from workers.parent_death import dying_with_parent
@@ -233,7 +234,7 @@ class Pgsub:
     def lake_server(self) -> psutil.Process:
         """The JVM among the launcher's children."""
         for child in self.launcher.children(recursive=True):
-            if "java" in child.name():
+            if "java" in name_of(child):
                 return child
         raise AssertionError("no lake server runs")
 

@@ -23,6 +23,7 @@ import yaml
 
 from tests.fix_lake import Lake
 from tests.fix_publisher import Database
+from tests.processes import name_of
 from tests.waiting import wait_until
 from workers.parent_death import dying_with_parent
 
@@ -213,7 +214,7 @@ def test_without_the_extra_a_spark_server_of_yours_is_driven(
         wait_until(arrived, PATIENCE, said, pause=1.0)
         query = "SELECT id, name FROM lake.public.far_items ORDER BY id"
         seen = json.loads(pgsub("sql", query, "--format", "json").stdout)
-        below = {process.name() for process in up.children(recursive=True)}
+        below = {name_of(process) for process in up.children(recursive=True)}
     rows = database.execute("SELECT id, name FROM far_items ORDER BY id")
     assert [(row["id"], row["name"]) for row in seen] == rows
     assert "java" not in below

@@ -31,6 +31,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
+from tests.processes import command_line, name_of
 from workers.parent_death import dying_with_parent
 from workers.process.failpoints import (
     APPLY,
@@ -210,7 +211,7 @@ def _kill_sync(_fault: Fault, victims: Victims) -> str:
 def _kill_fork_server(_fault: Fault, victims: Victims) -> str:
     """All workers die with it. The launcher's own child: workers have its command line too."""
     for child in victims.family.pgsub.launcher.children():
-        if "multiprocessing.forkserver" in " ".join(child.cmdline()):
+        if "multiprocessing.forkserver" in " ".join(command_line(child)):
             return _signal(child.pid, signal.SIGKILL)
     return ""
 
@@ -228,7 +229,7 @@ def _python_daemons(victims: Victims) -> list[psutil.Process]:
     """One for each session that has copied a large table; it forks the workers that do it."""
     lake = victims.family.status().lake_pid
     children = psutil.Process(lake).children() if lake else []
-    return [child for child in children if "python" in child.name()]
+    return [child for child in children if "python" in name_of(child)]
 
 
 def _kill_all(processes: Sequence[psutil.Process]) -> str:

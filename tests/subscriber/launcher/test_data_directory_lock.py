@@ -16,6 +16,7 @@ import pytest
 from catalog.errcodes import IoError, ObjectInUse, ObjectNotInPrerequisiteState
 from config.limits import SOCKET_PATH_BYTES
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
+from tests.processes import command_line
 from tests.subscriber.launcher_family import Family
 from tests.waiting import wait_until
 from workers.process.launcher_client import query_launcher
@@ -161,10 +162,8 @@ def test_s_p_7_a_killed_launcher_takes_its_children_with_it(family: Family) -> N
 
 def _is_silent(process: psutil.Process) -> bool:
     """The worker that never connects stands for one killed before it could arm itself."""
-    try:
-        return "--slot" in process.cmdline() and process.cmdline()[-3] == "2"
-    except psutil.NoSuchProcess:
-        return False
+    line = command_line(process)
+    return "--slot" in line and line[-3] == "2"
 
 
 @pytest.mark.crash

@@ -17,6 +17,7 @@ import pytest
 
 from catalog.errcodes import DuplicateTable, ReplicationError
 from subscriber.launcher.fork_server import call_forked
+from tests.processes import command_line
 from tests.subscriber.launcher_family import Family
 from workers.process.launcher_client import query_launcher
 
@@ -32,7 +33,7 @@ def family(tmp_path: Path) -> Iterator[Family]:
 def fork_server(family: Family) -> psutil.Process:
     """The child that forks the workers."""
     for process in family.descendants():
-        if "multiprocessing.forkserver" in " ".join(process.cmdline()) and process.children():
+        if "multiprocessing.forkserver" in " ".join(command_line(process)) and process.children():
             return process
     raise AssertionError(family.log())
 
