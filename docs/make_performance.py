@@ -100,7 +100,7 @@ def shown(value: float | None, figure: str) -> str:
     if value is None:
         return ""
     digits = 0
-    if figure.endswith(("ratio", "growth")):
+    if figure.endswith(("ratio", "growth", "of_off")):
         digits = 2
     elif unit(figure) == " s":
         digits = 2 if value >= 1 else 3
