@@ -29,6 +29,9 @@ from workers.publisher.interfaces import Row, SystemIdentity
 
 POINT = LSN.parse("0/19BD9E8")
 
+FIRST_OID = 20000
+"""The oid of the first table that a publisher's twin is asked for."""
+
 ENUM, ENUMS, COMPOSITE = "16400", "16401", "16410"
 """The oids of enum stage, of its array, and of composite type point3."""
 
@@ -82,7 +85,8 @@ class PublisherTwin:
     """A publisher with publication ``pub`` of every table in database ``shop``.
 
     ``only`` names the tables of publications that have not all of them. ``fail`` maps a call's name
-    to the error it raises; ``connections`` counts the open ones.
+    to the error it raises; ``connections`` counts the open ones. ``oids`` are the oids given by
+    name so far: a dropped table and a new one have two.
     """
 
     tables: dict[str, PublishedTable] = field(default_factory=lambda: {"a": PublishedTable()})
@@ -98,6 +102,7 @@ class PublisherTwin:
     server_version: int = 18
     connections: int = 0
     altered: list[str] = field(default_factory=list)
+    oids: dict[str, int] = field(default_factory=dict)
     on_create_slot: Callable[[], None] = lambda: None
 
     def connect(self, sub: Subscription) -> PublisherTwin:
@@ -184,8 +189,18 @@ class PublisherTwin:
         only = self.only.get(publication, tuple(self.tables))
         return {name: table for name, table in self.tables.items() if name in only}
 
+    def oid(self, name: str) -> int:
+        """The oid of a table; a name keeps its oid, until ``rename``."""
+        return self.oids.setdefault(name, max(self.oids.values(), default=FIRST_OID - 1) + 1)
+
+    def rename(self, old: str, new: str) -> None:
+        """The table keeps its oid; another table that gets the old name later has another one."""
+        self.tables = {new if name == old else name: each for name, each in self.tables.items()}
+        self.oids[new] = self.oid(old)
+        del self.oids[old]
+
     def _oids(self) -> dict[str, str]:
-        return {str(n): name for n, name in enumerate(self.tables, 20000)}
+        return {str(self.oid(name)): name for name in self.tables}
 
     def _table(self, sql: str) -> list[Row]:
         oids = self._oids()

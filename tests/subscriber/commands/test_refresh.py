@@ -371,11 +371,11 @@ def test_a_refresh_that_fails_changes_nothing(world: Around) -> None:
 
 
 def synced(world: Around, **columns: Any) -> None:
-    """Table a was copied from the publisher's table with the first oid."""
+    """Table a was copied."""
     (rel,) = world.store.rels(row(world).oid)
     for state, lsn in ((SubRelState.DATASYNC, None), (SubRelState.SYNCDONE, LSN(9))):
         world.store.set_rel_state(rel.srsubid, rel.srrelid, state, lsn, Setter.TABLESYNC)
-    world.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=20000, **columns)
+    world.store.update_rel(rel.srsubid, rel.srrelid, **columns)
 
 
 @pytest.mark.parametrize("mode", ["follow", "keep", "suspend"])
@@ -384,7 +384,7 @@ def test_a_renamed_table_is_left_to_the_worker(world: Around, mode: str) -> None
     bring_in_line(row(world), statement(tables=tables), world.context)
     synced(world)
     world.notices.clear()
-    world.publisher.tables = {"moved": PublishedTable()}
+    world.publisher.rename("a", "moved")
     bring_in_line(row(world), statement(tables=tables), world.context)
     if mode == "suspend":
         assert names(world) == [("moved", "i")]
@@ -397,7 +397,8 @@ def test_a_renamed_table_is_left_to_the_worker(world: Around, mode: str) -> None
 def test_a_table_under_the_name_of_a_kept_lake_table_is_refused(world: Around) -> None:
     """Table a was renamed and its lake table kept the name; now there is another table a."""
     synced(world, relname="moved", former_names=("public.a",))
-    world.publisher.tables = {"moved": PublishedTable(), "a": PublishedTable()}
+    world.publisher.rename("a", "moved")
+    world.publisher.tables["a"] = PublishedTable()
     with pytest.raises(DuplicateTable) as refused:
         bring_in_line(row(world), statement(), world.context)
     assert refused.value.primary == (

@@ -19,16 +19,12 @@ from tests.subscriber.commands.subscribed import names, row
 from tests.subscriber.twins import Around, PublishedTable, statement
 from workers.process import failpoints
 
-RELID = 20000
-"""The oid of the publisher's first table."""
-
 
 def renamed(world: Around) -> Callable[[], None]:
-    """Table a is ready and becomes "moved"; what a worker does to finish, once."""
+    """Table a is ready and is "moved" on the publisher; what a worker does to finish, once."""
     (rel,) = world.store.rels(row(world).oid)
     for state, lsn in ((SubRelState.DATASYNC, None), (SubRelState.SYNCDONE, LSN(9))):
         world.store.set_rel_state(rel.srsubid, rel.srrelid, state, lsn, Setter.TABLESYNC)
-    world.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=RELID)
     note = TableRename(rel.srsubid, rel.srrelid, *("public", "moved") * 2, noted=5, lsn=LSN(77))
     world.store.note_rename(note, rel)
 
@@ -52,13 +48,16 @@ def test_a_rename_that_ends_while_the_publisher_is_asked(
         return found
 
     monkeypatch.setattr(refresh, "published_tables", asked)
-    world.publisher.tables = {told: PublishedTable(), "c": PublishedTable()}
+    world.publisher.tables["c"] = PublishedTable()
+    if told == "moved":
+        world.publisher.rename("a", told)
     with pytest.raises(ObjectInUse) as refused:
         refresh_by_itself("mysub", world.context)
     assert refused.value.primary == ('table "public.a" was renamed to "public.moved" meanwhile')
     assert refused.value.hint == "Run the command again."
     assert names(world) == [("moved", "s")]
-    world.publisher.tables = {"moved": PublishedTable(), "c": PublishedTable()}
+    if told == "a":
+        world.publisher.rename(told, "moved")
     assert refresh_by_itself("mysub", world.context)
     assert names(world) == [("moved", "s"), ("c", "i")]
 
@@ -70,7 +69,8 @@ def test_a_rename_that_ends_before_the_answer_is_stored(
     monkeypatch.setattr(
         failpoints, "reach", lambda place: finish() if place == "refresh.found" else None
     )
-    world.publisher.tables = {"moved": PublishedTable(), "c": PublishedTable()}
+    world.publisher.rename("a", "moved")
+    world.publisher.tables["c"] = PublishedTable()
     with pytest.raises(ObjectInUse):
         bring_in_line(row(world), statement(refresh="auto"), world.context)
     assert names(world) == [("moved", "s")]
@@ -88,7 +88,8 @@ def test_up_goes_on_while_a_worker_finishes_a_rename(
         failpoints, "reach", lambda place: finish() if place == "refresh.found" else None
     )
     monkeypatch.setattr(up, "RENAMES_SECONDS", seconds)
-    world.publisher.tables = {"moved": PublishedTable(), "c": PublishedTable()}
+    world.publisher.rename("a", "moved")
+    world.publisher.tables["c"] = PublishedTable()
     up._create_or_bring_in_line(statement(refresh="auto"), world.context)
     refusal = (
         'WARNING: subscription "mysub" was not changed to the file: '
@@ -117,7 +118,7 @@ def test_options_go_along_with_a_table_that_is_renamed_before_they_are_stored(
 ) -> None:
     """The file has the old name, which was the table's when the file was read."""
     finish = renamed(world)
-    world.publisher.tables = {"moved": PublishedTable()}
+    world.publisher.rename("a", "moved")
 
     def connect(sub: Any) -> Any:
         finish()

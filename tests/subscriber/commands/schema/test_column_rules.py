@@ -52,7 +52,7 @@ def copied(world: Around) -> None:
         (SubRelState.READY, LSN(500), Setter.APPLY),
     ):
         world.store.set_rel_state(rel.srsubid, rel.srrelid, state, lsn, setter)
-    world.store.update_rel(rel.srsubid, rel.srrelid, remote_relid=20000, epoch="e")
+    world.store.update_rel(rel.srsubid, rel.srrelid, epoch="e")
 
 
 def test_a_table_without_the_column_is_made(world: Around) -> None:

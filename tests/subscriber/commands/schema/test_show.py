@@ -19,12 +19,11 @@ from catalog.pg_lsn import LSN
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from subscriber.commands.create_drop import create_subscription
 from subscriber.commands.schema.show import COLUMNS, columns_side_by_side
-from tests.subscriber.twins import Around, PublishedTable, around, statement
+from tests.subscriber.twins import FIRST_OID, Around, PublishedTable, around, statement
 from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
 from workers.lake.table import LakeIdent
 
 A = LakeIdent("public", "a")
-A_OID = 20000
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def world(tmp_path: Path) -> Iterator[Around]:
     rel, store = row(made, "a"), made.store
     store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.DATASYNC, None, Setter.TABLESYNC)
     store.set_rel_state(rel.srsubid, rel.srrelid, SubRelState.SYNCDONE, LSN(9), Setter.TABLESYNC)
-    store.update_rel(rel.srsubid, rel.srrelid, epoch="e", remote_relid=A_OID, copied=True)
+    store.update_rel(rel.srsubid, rel.srrelid, epoch="e", copied=True)
     made.lake.add("a")
     made.lake.tables[A] = replace(
         made.lake.tables[A],
@@ -56,7 +55,7 @@ def world(tmp_path: Path) -> Iterator[Around]:
 def remembered(**kept: int) -> str:
     columns = tuple(RememberedColumn(n, name, 23, -1, 23, n) for n, name in ((1, "id"), (2, "v")))
     numbers = {int(name.strip("n")): field_id for name, field_id in kept.items()}
-    return RememberedColumns("e", A_OID, 2, {A_OID: 7}, columns, numbers).as_text()
+    return RememberedColumns("e", FIRST_OID, 2, {FIRST_OID: 7}, columns, numbers).as_text()
 
 
 def row(world: Around, name: str) -> SubscriptionRel:
@@ -120,8 +119,7 @@ def test_the_table_s_mode_decides_what_comes_next(world: Around, mode: str, stat
 
 
 def test_a_renamed_table_is_named(world: Around) -> None:
-    tables = world.publisher.tables
-    world.publisher.tables = {"renamed": tables["a"], "b": tables["b"]}
+    world.publisher.rename("a", "renamed")
     found = columns_side_by_side("mysub", "public.a", world.context)
     assert {each["detail"] for each in found} == {'The publisher\'s table is "public.renamed" now.'}
     assert [each["attname"] for each in found] == [None, None]
