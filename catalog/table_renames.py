@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -52,6 +53,24 @@ def is_known_by_oid(sub: Subscription, rel: SubscriptionRel, settings: RenameSet
     changes = options.on_schema_change or settings.on_schema_change
     known = rel.remote_relid is not None and rel.other_relid is None
     return mode != SUSPEND and changes == "follow" and not options.shared and known
+
+
+def is_followed(sub: Subscription, rel: SubscriptionRel, settings: RenameSettings) -> bool:
+    """Does a worker take another name over, now or when the table is copied?
+
+    A table that waits for a user's resume has no worker.
+    """
+    return not rel.awaits_resume and is_known_by_oid(sub, rel, settings)
+
+
+def named_twice(rels: Iterable[SubscriptionRel]) -> set[int]:
+    """The oids that two rows of ``rels`` have: a publisher's table has had the name of another.
+
+    Changes under the other name went to the lake table of the other name. The lake table of the
+    first name lacks these rows. So neither row follows a new name of the oid.
+    """
+    oids = Counter(oid for rel in rels for oid in {rel.remote_relid, rel.other_relid} if oid)
+    return {oid for oid, count in oids.items() if count > 1}
 
 
 def is_in_step(rel: SubscriptionRel) -> bool:

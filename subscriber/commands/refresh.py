@@ -206,7 +206,7 @@ def refresh_tables(
     mapped = published_tables(conn, sub, context, validate=validate)
     known = {(rel.nspname, rel.relname) for rel in present}
     mapped = under_subscribed_names(sub, mapped, present, context)
-    # A name that an apply worker is about to give to a renamed table is not given away meanwhile:
+    # A name that a worker is about to give to a renamed table is not given away meanwhile:
     # the lake table may have the name already. The other table joins at the next refresh.
     taken = known | {(each.nspname, each.relname) for each in context.store.renames(sub.oid)}
     new = [table for table in mapped if (table.remote.nspname, table.remote.relname) not in taken]

@@ -17,6 +17,7 @@ from catalog.table_renames import (
     TableRename,
     follows_rename,
     former_names,
+    is_followed,
     under_present_names,
 )
 from config.guc import Settings
@@ -139,26 +140,35 @@ def test_a_lake_table_that_kept_its_name_has_it_in_the_options(store: CatalogSto
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "settings", "follows"),
+    ("changes", "options", "settings", "now", "some_day"),
     [
-        ({}, {}, {}, True),
-        ({}, {"on_rename": "keep"}, {"on_rename": "suspend"}, True),
-        ({}, {}, {"on_rename": "suspend"}, False),
-        ({}, {"on_schema_change": "stop"}, {}, False),
-        ({}, {"shared": True}, {}, False),
-        ({"remote_relid": None}, {}, {}, False),
-        ({"other_relid": 4}, {}, {}, False),
-        ({"srsubstate": SubRelState.DATASYNC}, {}, {}, False),
-        ({"suspend_time": 1}, {}, {}, False),
+        ({}, {}, {}, True, True),
+        ({}, {"on_rename": "keep"}, {"on_rename": "suspend"}, True, True),
+        ({}, {}, {"on_rename": "suspend"}, False, False),
+        ({}, {"on_schema_change": "stop"}, {}, False, False),
+        ({}, {"shared": True}, {}, False, False),
+        ({"remote_relid": None}, {}, {}, False, False),
+        ({"other_relid": 4}, {}, {}, False, False),
+        ({"srsubstate": SubRelState.INIT}, {}, {}, False, True),
+        ({"srsubstate": SubRelState.DATASYNC}, {}, {}, False, True),
+        ({"suspend_time": 1}, {}, {}, False, False),
+        ({"suspend_time": 1, "resuming": True}, {}, {}, False, True),
     ],
 )
 def test_which_tables_follow(
-    changes: dict[str, Any], options: dict[str, Any], settings: dict[str, Any], follows: bool
+    changes: dict[str, Any],
+    options: dict[str, Any],
+    settings: dict[str, Any],
+    now: bool,
+    some_day: bool,
 ) -> None:
+    """By the apply worker, and by any worker: a sync worker renames before the copy."""
     sub = Subscription("s", "", ("p",), tables={"public.a": TableOptions(**options)})
     names = ("public", "a", "public", "a")
     rel = SubscriptionRel(1, 2, SubRelState.READY, None, *names, remote_relid=3)
-    assert follows_rename(sub, replace(rel, **changes), Settings(**settings)) is follows
+    rel = replace(rel, **changes)
+    assert follows_rename(sub, rel, Settings(**settings)) is now
+    assert is_followed(sub, rel, Settings(**settings)) is some_day
 
 
 def test_the_file_under_a_noted_name_is_not_forgotten_as_that_of_a_dropped_table(

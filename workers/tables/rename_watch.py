@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -57,6 +56,7 @@ from catalog.table_renames import (
     follows_rename,
     is_in_step,
     is_known_by_oid,
+    named_twice,
 )
 from config.guc import Settings
 from config.monitor_limits import ALL_TABLES_SECONDS
@@ -87,7 +87,7 @@ def decide_renames(
     known.
     """
     subscribed = {(rel.nspname, rel.relname) for rel in rels}
-    twice = _named_twice(rels)
+    twice = named_twice(rels)
     found = []
     for rel in of:
         was = (rel.nspname, rel.relname)
@@ -99,16 +99,6 @@ def decide_renames(
         if is_known_by_oid(sub, rel, settings):
             found.append((rel, now))
     return found
-
-
-def _named_twice(rels: Iterable[SubscriptionRel]) -> set[int]:
-    """The oids that two rows of ``rels`` have: a publisher's table has had the name of another.
-
-    Changes under the other name went to the lake table of the other name. The lake table of the
-    first name lacks these rows. So neither row follows a new name of the oid.
-    """
-    oids = Counter(oid for rel in rels for oid in {rel.remote_relid, rel.other_relid} if oid)
-    return {oid for oid, count in oids.items() if count > 1}
 
 
 @dataclass(slots=True)
@@ -146,7 +136,7 @@ class RenameWatch:
         }
         if not strange:
             return framed
-        settings, twice = self.settings(), _named_twice(rels.values())
+        settings, twice = self.settings(), named_twice(rels.values())
         follows = is_known_by_oid if self.copies else follows_rename
         names = {
             relid: name

@@ -19,8 +19,8 @@ from dataclasses import replace
 from catalog.errcodes import ObjectInUse
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription
-from catalog.pg_subscription_rel import SubscriptionRel
-from catalog.table_renames import TableRename, follows_rename
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
+from catalog.table_renames import TableRename, is_followed, is_in_step, named_twice
 from subscriber.commands.context import CommandContext
 from subscriber.commands.table_mapping import MappedTable, lake_ident
 from subscriber.messages import notice
@@ -39,15 +39,18 @@ def under_subscribed_names(
 ) -> list[MappedTable]:
     """The published tables; a renamed table that a worker follows has the subscribed name here.
 
-    Only an apply worker renames: the table neither leaves nor joins.
+    Only workers rename: the table neither leaves nor joins. A table may wait long for the copy that
+    finds the new name, and would leave at each refresh before. Of two tables with the same oid
+    neither is followed.
     """
     published = {(table.remote.nspname, table.remote.relname) for table in mapped}
-    known = {(rel.nspname, rel.relname) for rel in rels}
+    known, twice = {(rel.nspname, rel.relname) for rel in rels}, named_twice(rels)
     renamed = {
         rel.remote_relid: rel
         for rel in rels
         if (rel.nspname, rel.relname) not in published
-        and follows_rename(sub, rel, context.settings)
+        and rel.remote_relid not in twice
+        and is_followed(sub, rel, context.settings)
     }
     found = []
     for table in mapped:
@@ -59,13 +62,23 @@ def under_subscribed_names(
         context.notify(
             notice(
                 f'table "{name}" is "{table.name}" on the publisher now',
-                detail="The apply worker takes the name over within a minute, without a copy.",
+                detail=_by_whom(rel),
             )
         )
         remote = replace(table.whole, nspname=rel.nspname, relname=rel.relname)
         ident, options = lake_ident(rel.nspname, rel.relname, sub.tables)
         found.append(MappedTable(remote, ident, options))
     return found
+
+
+def _by_whom(rel: SubscriptionRel) -> str:
+    """Say which worker takes the name over, and when."""
+    if is_in_step(rel):
+        return "The apply worker takes the name over within a minute, without a copy."
+    if rel.srsubstate is SubRelState.INIT:
+        return "The table synchronisation worker takes the name over before the copy."
+    # A copy that runs keeps its name, and the copy may fail.
+    return "A worker takes the name over, after the running copy or before the next one."
 
 
 def check_not_renamed(

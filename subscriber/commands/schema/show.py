@@ -15,7 +15,7 @@ from catalog.errcodes import ReplicationError, UndefinedObject
 from catalog.namespace import qualified_name
 from catalog.pg_subscription import Subscription
 from catalog.pg_subscription_rel import SubscriptionRel
-from catalog.table_renames import follows_rename
+from catalog.table_renames import is_followed
 from subscriber.commands.context import CommandContext
 from subscriber.commands.recopy import choose_rows
 from subscriber.commands.schema.compare import ColumnPair, Publisher, Sides, compare
@@ -125,7 +125,7 @@ def _sides(
         drops=(options.on_dropped_column or settings.on_dropped_column) == "drop",
         nulls=(options.on_added_default or settings.on_added_default) == "null",
         now_named=now_named,
-        follows_name=follows_rename(sub, rel, settings),
+        follows_name=is_followed(sub, rel, settings),
     )
 
 

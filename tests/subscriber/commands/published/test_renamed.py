@@ -10,9 +10,10 @@ import pytest
 
 from catalog.errcodes import ObjectInUse
 from catalog.pg_lsn import LSN
-from catalog.pg_subscription_rel import Setter, SubRelState
+from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.table_renames import TableRename
 from subscriber.commands import create_drop, refresh, up
+from subscriber.commands.alter import alter_publications, alter_refresh
 from subscriber.commands.alter_to_file import bring_in_line
 from subscriber.commands.published.auto_refresh import refresh_by_itself
 from tests.subscriber.commands.subscribed import names, row
@@ -130,3 +131,139 @@ def test_options_go_along_with_a_table_that_is_renamed_before_they_are_stored(
     assert {name: each.on_rename for name, each in row(world).tables.items()} == {
         "public.moved": "keep"
     }
+
+
+BEFORE_COPY = "The table synchronisation worker takes the name over before the copy."
+AROUND_COPY = "A worker takes the name over, after the running copy or before the next one."
+
+
+def in_state(world: Around, *states: SubRelState) -> SubscriptionRel:
+    """Table a comes from ``i`` into the last of the states."""
+    (rel,) = world.store.rels(row(world).oid)
+    for state in states:
+        lsn = LSN(9) if state is SubRelState.SYNCDONE else None
+        world.store.set_rel_state(rel.srsubid, rel.srrelid, state, lsn, Setter.TABLESYNC)
+    return world.store.rels(row(world).oid)[0]
+
+
+def note(world: Around, rel: SubscriptionRel, name: str) -> TableRename:
+    """A worker notes a new name of the table."""
+    noted = TableRename(rel.srsubid, rel.srrelid, *("public", name) * 2, noted=5, lsn=LSN(77))
+    world.store.note_rename(noted, rel)
+    return noted
+
+
+@pytest.mark.parametrize("noted", [False, True])
+@pytest.mark.parametrize(
+    ("states", "detail"),
+    [
+        ([], BEFORE_COPY),
+        ([SubRelState.DATASYNC], AROUND_COPY),
+        ([SubRelState.DATASYNC, SubRelState.FINISHEDCOPY], AROUND_COPY),
+    ],
+    ids=["waits", "is copied", "catches up"],
+)
+def test_a_renamed_table_that_is_not_synchronised_stays(
+    world: Around, noted: bool, states: list[SubRelState], detail: str
+) -> None:
+    """A sync worker may wait long for its turn."""
+    rel = in_state(world, *states)
+    world.publisher.rename("a", "moved")
+    world.publisher.tables["c"] = PublishedTable()
+    if noted:
+        note(world, rel, "moved")
+    for _ in range(2):
+        assert refresh_by_itself("mysub", world.context)
+        assert names(world) == [("a", rel.srsubstate), ("c", "i")]
+        assert not [event for event in world.events if event.startswith("stop")]
+    told = {each.primary: each.detail for each in world.notices}
+    assert told['table "public.a" is "public.moved" on the publisher now'] == detail
+    assert world.store.rels(row(world).oid)[0] == rel
+
+
+def by_refresh(world: Around, copy_data: bool) -> None:
+    alter_refresh("mysub", world.context, copy_data=copy_data)
+
+
+def by_file(world: Around, copy_data: bool) -> None:
+    file = statement(refresh="auto", with_={"copy_data": copy_data})
+    bring_in_line(row(world), file, world.context)
+
+
+def by_publication(world: Around, copy_data: bool) -> None:
+    """ADD PUBLICATION, SET PUBLICATION and DROP PUBLICATION."""
+    world.publisher.publications = ("pub", "p2")
+    asked = {"refresh": True, "copy_data": copy_data}
+    alter_publications("mysub", "add", ["p2"], world.context, **asked)
+    alter_publications("mysub", "set", ["pub", "p2"], world.context, **asked)
+    alter_publications("mysub", "drop", ["p2"], world.context, **asked)
+
+
+@pytest.mark.parametrize("copy_data", [True, False])
+@pytest.mark.parametrize("command", [by_refresh, by_file, by_publication])
+def test_no_command_takes_out_a_renamed_table_that_waits_for_its_copy(
+    world: Around, command: Callable[[Around, bool], None], copy_data: bool
+) -> None:
+    note(world, in_state(world), "moved")
+    world.publisher.rename("a", "moved")
+    world.publisher.tables["c"] = PublishedTable()
+    command(world, copy_data)
+    assert names(world) == [("a", "i"), ("c", "i" if copy_data else "r")]
+
+
+@pytest.mark.parametrize("resuming", [False, True])
+def test_a_suspended_table_stays_under_its_name_only_if_it_is_copied_again(
+    world: Around, resuming: bool
+) -> None:
+    """Without a resume no worker follows, and the table under the new name is another one."""
+    rel = in_state(world)
+    world.store.update_rel(rel.srsubid, rel.srrelid, suspend_time=1, resuming=resuming)
+    world.publisher.rename("a", "moved")
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("a" if resuming else "moved", "i")]
+
+
+def test_another_table_under_the_name_is_the_one_to_be_copied(world: Around) -> None:
+    """The note goes on: the worker renames table a, and the other table a joins then."""
+    noted = note(world, in_state(world), "moved")
+    world.publisher.rename("a", "moved")
+    world.publisher.tables["a"] = PublishedTable()
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("a", "i")]
+    world.store.finish_rename(noted)
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("moved", "i"), ("a", "i")]
+
+
+def test_a_table_that_is_renamed_twice_before_its_copy_stays(world: Around) -> None:
+    noted = note(world, in_state(world), "moved")
+    world.publisher.rename("a", "moved")
+    world.publisher.rename("moved", "last")
+    world.publisher.tables["moved"] = PublishedTable()
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("a", "i")], "the noted name is not given away"
+    world.store.finish_rename(noted)
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("moved", "i"), ("last", "i")]
+
+
+def test_a_noted_name_of_a_subscribed_table_is_not_followed(world: Around) -> None:
+    """Table b was dropped, and a got the name: the name is the contract."""
+    world.publisher.tables["b"] = PublishedTable()
+    assert refresh_by_itself("mysub", world.context)
+    note(world, world.store.rels(row(world).oid)[0], "b")
+    del world.publisher.tables["b"]
+    world.publisher.rename("a", "b")
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("b", "i")]
+    assert world.store.renames(row(world).oid) == []
+
+
+def test_of_two_tables_with_an_oid_neither_is_followed(world: Around) -> None:
+    """One of them lacks rows, so the table under the new name is copied."""
+    rel = in_state(world, SubRelState.DATASYNC, SubRelState.SYNCDONE)
+    other = replace(rel, srrelid=0, relname="b", lake_table="b")
+    world.store.insert_rel(other)
+    world.publisher.rename("a", "moved")
+    assert refresh_by_itself("mysub", world.context)
+    assert names(world) == [("moved", "i")]

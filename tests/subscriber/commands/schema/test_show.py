@@ -118,9 +118,23 @@ def test_the_table_s_mode_decides_what_comes_next(world: Around, mode: str, stat
     assert (added["attname"], added["lake_column"], added["state"]) == ("x", None, state)
 
 
-def test_a_renamed_table_is_named(world: Around) -> None:
+@pytest.mark.parametrize(("suspended", "state"), [(None, "pending"), (1, "differs")])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_renamed_table_is_named(
+    world: Around, waits: bool, suspended: int | None, state: str
+) -> None:
+    """No command is told while a worker follows, be it the table's sync worker."""
+    rel, store = row(world, "a"), world.store
+    if waits:
+        store.set_rel_state(
+            *(rel.srsubid, rel.srrelid, SubRelState.INIT, None, Setter.SUBSCRIPTIONCMDS)
+        )
+    store.update_rel(rel.srsubid, rel.srrelid, suspend_time=suspended)
     world.publisher.rename("a", "renamed")
     found = columns_side_by_side("mysub", "public.a", world.context)
+    assert {(each["state"], each["remedy"] is None) for each in found} == {
+        (state, state == "pending")
+    }
     assert {each["detail"] for each in found} == {'The publisher\'s table is "public.renamed" now.'}
     assert [each["attname"] for each in found] == [None, None]
 
