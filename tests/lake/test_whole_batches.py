@@ -11,6 +11,7 @@ rows must be those of one transaction.
 
 from __future__ import annotations
 
+import json
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,7 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
-from tests.lake.http_proxy import Fault, Kind
+from tests.lake.http_proxy import Fault, HttpProxy, Kind
 from tests.lake.lake_stack import LakeStack, lake_pgsub
 from tests.object_store import REGION
 from tests.twin import NativeTwin
@@ -291,3 +292,45 @@ def test_a_catalog_that_refuses_the_call_after_all(flow: Flow, stack: LakeStack)
     assert "does not move several tables in one call" in flow.pgsub.log_tail(10_000)
     flow.pgsub.kill_worker(flow.subscriptions[0])
     wait_until(lambda: is_atomic(flow) is True, 120, flow.pgsub.log_tail)
+
+
+def without_the_call(path: str, content: bytes) -> bytes:
+    """The catalog's configuration, without the endpoint."""
+    if not path.startswith("/v1/config"):
+        return content
+    said = json.loads(content)
+    said["endpoints"] = [each for each in said["endpoints"] if CALL not in each]
+    return json.dumps(said).encode()
+
+
+def test_without_the_call_a_reader_can_see_a_mix(
+    publisher: EmbeddedPublisher,
+    twin: NativeTwin,
+    stack: LakeStack,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What the reader is good for: one table's main moves a while later, and the mix is seen."""
+    seen, held = threading.Event(), threading.Event()
+
+    def hold(path: str, body: bytes) -> None:
+        if path.endswith(f"/{TABLES[2]}") and b'"ref-name":"main"' in body:
+            held.set()
+            assert seen.wait(120)
+
+    with HttpProxy(stack.catalog.uri) as proxy:
+        proxy.rewrite = without_the_call
+        keys = {**stack.catalog_keys(), "uri": proxy.endpoint}
+        folder = tmp_path_factory.mktemp("single")
+        with running(publisher, twin, folder, keys, "single") as flow:
+            assert is_atomic(flow) is False
+            reader = Reader(stack, flow)
+            assert not reader.look()
+            proxy.before = hold
+            change(flow)
+            wait_until(held.is_set, 120, flow.pgsub.log_tail)
+            try:
+                wait_until(reader.look, 60, flow.pgsub.log_tail)
+            finally:
+                seen.set()
+            check(flow, "without")
+            assert not any(CALL in path for _, path in proxy.requests)
