@@ -1,5 +1,7 @@
 """``make chaos``: seeds one after the other on servers of their own; exit status 1 if one fails.
 
+A seed that a fault of the publisher ended is not right either, and is named at the end.
+
 make chaos                  seed 1
 make chaos SEED=17          that one seed
 make chaos SEED=100 N=50    100 to 149
@@ -76,7 +78,7 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
         f" in {sum(outcome.plan.ddl is not None for outcome in outcomes)} seeds,"
         f" rows compared {sum(each.rows for each in compared)},"
         f" seeds wrong {sum(bool(each.wrong) for each in compared)},"
-        f" seeds stopped {sum(outcome.error is not None for outcome in outcomes)},"
+        f" seeds stopped {sum(bool(each.error) and not each.publisher_fault for each in outcomes)},"
         f" native subscriber wrong in {sum(bool(each.native_wrong) for each in compared)},"
         f" missing in {sum(not each.native for each in compared)},"
         f" {seconds / 60:.0f} minutes",
@@ -85,6 +87,8 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
             for kind, count in sorted(planned.items())
         ),
     ]
+    if faulty := [str(each.plan.seed) for each in outcomes if each.publisher_fault]:
+        lines.append(f"seeds that a fault of the publisher ended: {', '.join(faulty)}")
     return "\n".join(lines)
 
 

@@ -15,7 +15,8 @@ class Outcome:
     """What became of a seed; ``error`` is what stopped the run, None if it came to its end.
 
     ``hit`` are the faults that took effect, as they met somebody. ``alterations`` are the changes
-    of tables, also those that were undone with their transaction.
+    of tables, also those that were undone with their transaction. ``publisher_fault`` is an error
+    of the publisher that stopped the run: the seed is neither right nor ours to mend.
     """
 
     plan: Plan
@@ -26,6 +27,7 @@ class Outcome:
     folder: Path
     hit: tuple[Fault, ...] = ()
     alterations: int = 0
+    publisher_fault: str | None = None
 
     @property
     def good(self) -> bool:
@@ -34,6 +36,9 @@ class Outcome:
 
     def __str__(self) -> str:
         head = f"seed {self.plan.seed}: {self.transactions} transactions, {self.seconds:.0f} s"
+        if self.publisher_fault:
+            fault = f"not told, by a fault of the publisher: {self.publisher_fault}"
+            return f"{head}: {fault} (events in {self.folder})"
         if self.compared is None or self.error:
             return f"{head}: FAILED: {self.error} (events in {self.folder})"
         told = f"{head}, {self.compared.rows} rows, {len(self.plan.faults)} faults"

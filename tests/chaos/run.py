@@ -42,6 +42,7 @@ from tests.chaos.faults import Fault, Victims, cause, reached
 from tests.chaos.followed import await_equal
 from tests.chaos.outcome import Outcome
 from tests.chaos.plan import STREAMED, Ddl, Plan
+from tests.chaos.publisher_fault import publisher_fault
 from tests.chaos.sessions import Sessions, answers
 from tests.chaos.workload import LATE, TABLES, Workload, create_statements, first_rows, late_table
 from tests.crash.family import FAMILY_SETTINGS, Family, wait_confirmed
@@ -110,6 +111,7 @@ class Run:
     commands: threading.Lock = field(default_factory=threading.Lock)
     hit: list[Fault] = field(default_factory=list)
     altered: int = 0
+    publisher_fault: str | None = None
 
     def play(self) -> Outcome:
         """All of it; the folder stays only if something is wrong."""
@@ -139,6 +141,9 @@ class Run:
                 try:
                     self._disturbed_workload()
                     compared = self._settle_and_compare()
+                except Exception:
+                    self.publisher_fault = publisher_fault(self.pub, NAME, self._publications())
+                    raise
                 finally:
                     self._leave()
         except Exception as failure:
@@ -154,6 +159,7 @@ class Run:
             self.folder,
             tuple(self.hit),
             self.altered,
+            self.publisher_fault,
         )
         self.events.add("outcome", outcome=str(outcome))
         self.events.close()
@@ -203,7 +209,7 @@ class Run:
             self.twin.subscribe(self.native, self.pub, self._native_name, [NAME], **options)
         entry: dict[str, Any] = {
             "connection": self.proxy.conninfo,
-            "publication": [NAME, *([_ALTERED] if self.plan.ddl else [])],
+            "publication": self._publications(),
             "with": {"binary": self.plan.binary, "two_phase": self.plan.two_phase},
             "sync_slot": "permanent" if self.plan.permanent else "temporary",
             # The twin's columns are changed by hand; so are those of the lake.
@@ -219,6 +225,9 @@ class Run:
 
         self._command("create", create)
         self.family.subscriptions[NAME] = entry
+
+    def _publications(self) -> list[str]:
+        return [NAME, *([_ALTERED] if self.plan.ddl else [])]
 
     def _publish_altered(self) -> None:
         if self.plan.ddl is None:
