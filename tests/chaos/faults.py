@@ -345,11 +345,15 @@ def full_disk(processes: Callable[[], list[psutil.Process]]) -> Iterator[set[int
         hit |= {process.pid for process in limited.values() if _limit(process, _DISK_LEFT)}
         yield hit
     finally:
-        # Children that were started meanwhile have inherited the limit.
-        with suppress(psutil.NoSuchProcess):
-            limited |= {process.pid: process for process in processes()}
-        for process in limited.values():
-            _limit(process, psutil.RLIM_INFINITY)
+        # Children that were started meanwhile have inherited the limit, also while this looks.
+        free: dict[int, psutil.Process] = {}
+        while limited:
+            for process in limited.values():
+                _limit(process, psutil.RLIM_INFINITY)
+            free |= limited
+            limited = {}
+            with suppress(psutil.NoSuchProcess):
+                limited = {each.pid: each for each in processes() if each.pid not in free}
 
 
 def _limit(process: psutil.Process, size: int) -> bool:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,17 @@ import psutil
 import pytest
 
 from tests.chaos.__main__ import _summary
-from tests.chaos.faults import _CAUSES, HEAVY, LIGHT, Fault, Victims, cause, reached, slow_storage
+from tests.chaos.faults import (
+    _CAUSES,
+    HEAVY,
+    LIGHT,
+    Fault,
+    Victims,
+    cause,
+    full_disk,
+    reached,
+    slow_storage,
+)
 from tests.chaos.outcome import Outcome
 from tests.chaos.plan import make_plan
 from tests.chaos.workload import Workload
@@ -113,11 +124,39 @@ def test_connections_that_are_over_are_not_cut_or_stalled() -> None:
                 wait_until(lambda: proxy.connections, 10, "it is let in")
                 assert cause(Fault(0, "stall connections", 0.01), found) == "1 connections"
             wait_until(lambda: not proxy.connections, 10, "it is over")
+            wait_until(lambda: not proxy._sockets, 10, "its descriptors are closed")
             assert cause(Fault(0, "stall connections", 0.01), found) == ""
             with socket.create_connection(("127.0.0.1", port)):
                 wait_until(lambda: proxy.connections, 10, "it is let in")
                 assert cause(Fault(0, "cut connections"), found) == "1 connections"
             assert cause(Fault(0, "cut connections"), found) == ""
+
+
+def test_a_disk_is_full_for_nobody_afterwards() -> None:
+    """Processes are started while those that exist are freed, with the limit of their parent."""
+    family = [Limited(1)]
+
+    def look() -> list[Any]:
+        found = list(family)
+        if len(family) < 4:
+            family.append(Limited(len(family) + 1, family[0].size))
+        return found
+
+    with full_disk(look) as hit:
+        assert hit == {1}
+        assert family[0].size != psutil.RLIM_INFINITY
+    assert [each.size for each in family] == [psutil.RLIM_INFINITY] * 4
+
+
+@dataclass
+class Limited:
+    """A process and the limit on the size of its files."""
+
+    pid: int
+    size: int = psutil.RLIM_INFINITY
+
+    def rlimit(self, _resource: int, limits: tuple[int, int]) -> None:
+        self.size = limits[0]
 
 
 def test_a_place_counts_as_often_as_somebody_came(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import itertools
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -162,6 +162,13 @@ class Proxy:
         with self._lock:
             self._links.discard(number)
 
+    def passed(self, sockets: Collection[socket.socket]) -> None:
+        """Both threads of a connection have ended. Kept sockets would use up the descriptors."""
+        with self._lock:
+            self._sockets = [each for each in self._sockets if each not in sockets]
+        for each in sockets:
+            each.close()
+
     def message_to_send(self, payload: bytes) -> bytes:
         """What becomes of a CopyData payload."""
         if self._garble is None or payload[:1] != b"w":
@@ -203,6 +210,7 @@ class _Link:
         self._client = client
         self._server = server
         self._startup = b""
+        self._threads = itertools.count(1)
 
     def pass_statements(self) -> None:
         with suppress(OSError, EOFError):
@@ -243,6 +251,8 @@ class _Link:
         for each in (self._client, self._server):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+        if next(self._threads) == 2:
+            self._proxy.passed((self._client, self._server))
 
 
 def _shut(sock: socket.socket) -> None:
