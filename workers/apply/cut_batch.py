@@ -6,6 +6,9 @@ the parts have every transaction once, in commit order.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from workers.changes.by_table import Run
 from workers.stream.batch import Batch
 
 
@@ -31,3 +34,26 @@ def halves(batch: Batch) -> list[Batch]:
 def before_and_from(batch: Batch, txn: int) -> list[Batch]:
     """Cut a batch into the transactions before ``txn``, and the others."""
     return [batch.part(0, txn), batch.part(txn, batch.ntxns)]
+
+
+def later_changes(runs: Iterable[Run], has_others: Callable[[Run], bool]) -> list[int]:
+    """The transactions of a part, without the first one, that bring a table other columns.
+
+    ``has_others``: has a run other columns than are remembered? Behind the first such run each run
+    is compared with the last change, as the remembered columns will be others by then::
+
+        remembered id, v      runs  id, v | id, v, x | id, v      the last brings other columns
+    """
+    changed: Run | None = None
+    later = []
+    for run in runs:
+        if run.relation is None or run.changes is None:
+            continue
+        if changed is None:
+            is_change = has_others(run)
+        else:
+            is_change = (run.relation, run.shape) != (changed.relation, changed.shape)
+        if is_change:
+            changed = run
+            later.append(int(run.changes.txn[0]))
+    return [txn for txn in later if txn]

@@ -49,6 +49,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from catalog.errcodes import ColumnsChanged, InvalidName, ReplicationError
@@ -66,7 +67,7 @@ from workers.apply.copy_again import (
     other_table,
     warn_of_old_rows,
 )
-from workers.apply.cut_batch import CutBefore
+from workers.apply.cut_batch import CutBefore, later_changes
 from workers.changes.by_table import Run
 from workers.changes.cannot_follow import CannotFollow
 from workers.changes.captured_shape import CapturedShape, check_rewritten
@@ -214,25 +215,27 @@ class SchemaFollower:
         A part that comes again may have rows from before a change that has been made, in the
         change's transaction. Nothing tells their columns then, and the table would be copied again.
         """
-        later = []
+        later: list[int] = []
         for target, own in runs.items():
             rel = rels[target]
             options = sub.table_options(rel.nspname, rel.relname)
             if rel.holds_messages or options.shared or self._mode(options) != FOLLOW:
                 continue
-            for run in own:
-                if run.relation is None or run.changes is None or not int(run.changes.txn[0]):
-                    continue
-                told = self.told.at(rel, run, part)
-                if self._is_settled(rel, FOLLOW, run.relation, told):
-                    continue
-                before = known_columns(self.store, self.writer.open(rel).lake, rel, run, options)
-                if before is None or before.relid != run.relation.relid:
-                    continue
-                if not is_same(before, run.relation, told):
-                    later.append(int(run.changes.txn[0]))
+            later += later_changes(own, partial(self._has_others, rel, options, part))
         if later:
             raise CutBefore(min(later))
+
+    def _has_others(
+        self, rel: SubscriptionRel, options: TableOptions, part: Batch, run: Run
+    ) -> bool:
+        """Has a run other columns than are remembered?"""
+        told = self.told.at(rel, run, part)
+        if run.relation is None or self._is_settled(rel, FOLLOW, run.relation, told):
+            return False
+        before = known_columns(self.store, self.writer.open(rel).lake, rel, run, options)
+        if before is None or before.relid != run.relation.relid:
+            return False
+        return not is_same(before, run.relation, told)
 
     def takes_out(self, sub: Subscription, error: ReplicationError) -> bool:
         """Are all tables at fault suspended, until a user or the worker has them copied again?"""

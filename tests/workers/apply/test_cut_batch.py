@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from tests.workers.transactions import batch, relation, row
-from workers.apply.cut_batch import around, before_and_from, halves
+from workers.apply.cut_batch import around, before_and_from, halves, later_changes
+from workers.changes.by_table import Run
 from workers.proto.messages import Insert, Message
 from workers.stream.batch import Batch
 
@@ -32,3 +36,27 @@ def test_around_a_transaction(txn: int, expected: list[list[int]]) -> None:
 def test_in_two() -> None:
     assert ends(halves(whole(5))) == [[1, 2], [3, 4, 5]]
     assert ends(before_and_from(whole(3), 1)) == [[1], [2, 3]]
+
+
+V, X = relation(1, "a", "id", "v"), relation(1, "a", "id", "v", "x")
+
+
+def run(txn: int, columns: Any) -> Run:
+    changes: Any = SimpleNamespace(txn=[txn])
+    return Run(columns, changes)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([run(0, V), run(1, V)], []),
+        ([run(0, X), run(1, X)], []),
+        ([run(0, V), run(1, X), run(1, X), run(2, V)], [1, 2]),
+        ([run(0, V), run(0, X), run(2, V), run(2, V), run(3, X)], [2, 3]),
+        ([Run(None, None, truncate=True), run(2, X)], [2]),
+    ],
+    ids=["none", "the first alone", "to and fro", "to and fro from the first", "truncated"],
+)
+def test_later_transactions_with_other_columns(runs: list[Run], expected: list[int]) -> None:
+    """v is remembered; behind x the columns of before are others again."""
+    assert later_changes(runs, lambda each: each.relation != V) == expected

@@ -240,6 +240,28 @@ def test_a_change_in_a_later_transaction_does_not_bring_an_earlier_one_again(
     assert not world.rel("a").recopy
 
 
+def test_columns_that_are_as_before_in_a_later_transaction_are_a_change_too(
+    world: Subscribed, publisher: Ahead
+) -> None:
+    """x comes behind a row of a transaction, and goes in the next: neither comes twice."""
+    applier = worker(world, publisher)
+    x, gone = told("id", "v", "x"), told("id", "v", dropped=[3])
+    applier.apply_batch(
+        told_batch(
+            [named("id", "v"), insert(2, 20), x, named("id", "v", "x"), insert(3, 30, 300)],
+            [gone, named("id", "v"), insert(4, 40)],
+            after=100,
+        )
+    )
+    assert not world.rel("a").suspended
+    assert [tuple(each.values()) for each in rows(world)] == [
+        (1, 10, None),
+        (2, 20, None),
+        (3, 30, 300),
+        (4, 40, None),
+    ]
+
+
 def test_a_forged_shape_changes_nothing(
     world: Subscribed, publisher: Ahead, caplog: pytest.LogCaptureFixture
 ) -> None:
