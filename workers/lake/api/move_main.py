@@ -25,7 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from catalog.errcodes import InsufficientPrivilege, ReplicationError
+from py4j.protocol import Py4JJavaError
+
 from config.limits import COMMIT_ATTEMPTS
 from workers.lake.api.java_api import JavaApi
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
@@ -37,11 +38,13 @@ ONE_CALL: Final = "V1_COMMIT_TRANSACTION"
 """The endpoint, as Iceberg's class ``Endpoint`` calls it."""
 
 _REFUSED: Final = re.compile(
-    r"\b(?:java\.lang\.UnsupportedOperation|java\.lang\.IllegalArgument"
-    r"|org\.apache\.iceberg\.exceptions\.(?:NoSuch\w+|BadRequest|Validation))Exception\b"
-    r"|\bUnable to process \(code: 40[56]\b"
+    r"(?:java\.lang|org\.apache\.iceberg\.exceptions)\."
+    r"(?:(?P<name>(?:UnsupportedOperation|IllegalArgument|NoSuch\w+|BadRequest|Forbidden)Exception)\b"
+    r"|RESTException: Unable to process \(code: (?P<status>4(?!01|08|09|19|25|29)\d\d),)"
 )
-"""Answers of 400, 404, 405, 406 and 501: the catalog did not even try."""
+"""Answers of 501 and 4xx: the catalog did not even try. Left out are an ended token (401, 419), a
+conflict (409), and calls too slow, too early or too often (408, 425, 429).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ def move_all(
 ) -> list[int]:
     """Look, call, and look again, until ``main`` of every table is at the branch.
 
-    0A000 if the catalog refuses such calls; a look at the tables has shown that none moved.
+    0A000 if the catalog refuses calls for several tables. The tables may have moved nevertheless,
+    by an earlier call with a lost answer.
     """
     failure: LakeFailure | None = None
     for attempt in range(COMMIT_ATTEMPTS + 1):
@@ -100,20 +104,31 @@ def _called(call: Callable[[Sequence[Any]], None], behind: Sequence[Seen]) -> La
     """Call; the error after which the tables say whether the call took effect."""
     try:
         call([each.change for each in behind])
-    except ReplicationError as error:
-        if is_refused(error):
-            raise no_call_for_several(error.detail) from None
-        if not isinstance(error, LakeFailure) or not is_commit_conflict(error):
+    except LakeFailure as error:
+        if not is_commit_conflict(error):
             raise
         return error
     return None
 
 
-def is_refused(error: ReplicationError) -> bool:
-    """Does the catalog take no call for several tables, or not from this client?
+def commit_together(api: JavaApi, changes: Sequence[Any]) -> None:
+    """Make the changes by one call. 0A000 if the catalog refuses calls for several tables.
 
-    A token that has ended (401) says nothing about the call.
+    The exception's class tells. The message does not count: a conflict may quote a refusal.
     """
-    if isinstance(error, InsufficientPrivilege):
-        return "(403)" in (error.detail or "")
-    return isinstance(error, LakeFailure) and _REFUSED.search(error.message) is not None
+    try:
+        api.commit_together(changes)
+    except Py4JJavaError as error:
+        thrown: Any = error.java_exception
+        answer = refusal_in(str(thrown.toString()))
+        if answer is None:
+            raise
+        raise no_call_for_several(f"The catalog answered with {answer}.") from None
+
+
+def refusal_in(thrown: str) -> str | None:
+    """Class or status if a Java exception, as text, is a refusal of calls for several tables."""
+    found = _REFUSED.match(thrown)
+    if found is None:
+        return None
+    return found["name"] or f"status {found['status']}"

@@ -34,7 +34,7 @@ from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
-from workers.lake.api.move_main import ONE_CALL, Seen, look, move_all, tip_of
+from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, look, move_all, tip_of
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, repeated
@@ -320,7 +320,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     def _commit_together(self, changes: Sequence[Any]) -> None:
         self._sessions.get().check_open()  # as in fast_forward
         with self._gateway.api(f"publishing to {len(changes)} lake tables") as api:
-            api.commit_together(changes)
+            commit_together(api, changes)
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table."""

@@ -13,10 +13,9 @@ from catalog.errcodes import (
     ReplicationError,
 )
 from config.limits import COMMIT_ATTEMPTS
-from workers.lake.api.move_main import Seen, is_refused, move_all, tip_of
+from workers.lake.api.move_main import Seen, move_all, refusal_in, tip_of
 from workers.lake.connect.errors import LakeFailure
-from workers.lake.connect.store_refusals import store_refusal
-from workers.lake.refusals import main_was_moved
+from workers.lake.refusals import main_was_moved, no_call_for_several
 from workers.lake.table import LakeIdent
 
 A, B = LakeIdent("s", "a"), LakeIdent("s", "b")
@@ -26,14 +25,6 @@ BRANCH = "pgsub_1_1_1"
 def failure(message: str) -> LakeFailure:
     error = LakeFailure("the lake failed while publishing to 2 lake tables")
     error.message = message
-    return error
-
-
-def unauthorised(words: str) -> ReplicationError:
-    chain = f"org.apache.iceberg.exceptions.{words.partition(' ')[0]}: no"
-    error = store_refusal(chain, "publishing to 2 lake tables")
-    assert error is not None
-    assert words in (error.detail or "")
     return error
 
 
@@ -182,29 +173,44 @@ def test_main_that_another_writer_moved_ends_the_calls() -> None:
 # A catalog that takes no such call
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        failure("java.lang.UnsupportedOperationException: Server does not support endpoint"),
-        failure("org.apache.iceberg.exceptions.NoSuchTableException: Not Found"),
-        failure("org.apache.iceberg.exceptions.BadRequestException: Malformed request: no"),
-        failure("org.apache.iceberg.exceptions.RESTException: Unable to process (code: 406, type"),
-        unauthorised("ForbiddenException (403)"),
-    ],
-    ids=["501 or not listed", "404", "400", "406", "403"],
-)
-def test_a_refused_call_is_0a000(error: ReplicationError) -> None:
-    assert is_refused(error)
-    catalog = Catalog((False, error))
-    with pytest.raises(FeatureNotSupported):
+def test_a_refusal_of_the_call_ends_the_calls() -> None:
+    refusal = no_call_for_several("The catalog answered with status 413.")
+    catalog = Catalog((False, refusal))
+    with pytest.raises(FeatureNotSupported) as raised:
         catalog.move()
+    assert raised.value is refusal
     assert len(catalog.called) == 1
 
 
+ICEBERG = "org.apache.iceberg.exceptions."
+
+
 @pytest.mark.parametrize(
-    "error",
-    [UNKNOWN, CONFLICT, CUT, unauthorised("NotAuthorizedException (401)"), ConnectionFailure("no")],
-    ids=["5xx", "409", "cut", "401", "no answer"],
+    ("thrown", "answer"),
+    [
+        ("java.lang.UnsupportedOperationException: no", "UnsupportedOperationException"),
+        ("java.lang.IllegalArgumentException: no", "IllegalArgumentException"),
+        (f"{ICEBERG}NoSuchTableException: ws.NotFoundException", "NoSuchTableException"),
+        (f"{ICEBERG}BadRequestException: Malformed request: no", "BadRequestException"),
+        (f"{ICEBERG}ForbiddenException: Forbidden: no", "ForbiddenException"),
+        (f"{ICEBERG}RESTException: Unable to process (code: 406, type: X): no", "status 406"),
+        (f"{ICEBERG}RESTException: Unable to process (code: 413, type: X): no", "status 413"),
+    ],
 )
-def test_a_failed_call_is_not_refused(error: ReplicationError) -> None:
-    assert not is_refused(error)
+def test_a_refusal_is_told_by_exception_or_status(thrown: str, answer: str) -> None:
+    assert refusal_in(thrown) == answer
+
+
+@pytest.mark.parametrize(
+    "thrown",
+    [
+        f"{ICEBERG}CommitFailedException: Commit failed: {ICEBERG}BadRequestException: stale",
+        f"{ICEBERG}CommitStateUnknownException: java.lang.IllegalArgumentException: half done",
+        f"{ICEBERG}NotAuthorizedException: Not authorized: no",
+        f"{ICEBERG}RESTException: Error occurred while processing POST request",
+        f"{ICEBERG}RESTException: Unable to process (code: 429, type: X): (code: 404, type: Y)",
+        f"{ICEBERG}RESTException: Unable to process (code: 510, type: X): no",
+    ],
+)
+def test_a_failed_call_is_not_refused(thrown: str) -> None:
+    assert refusal_in(thrown) is None
