@@ -305,20 +305,17 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         """``fast_forward`` of several tables by one call; see ``move_main``."""
         looks = [partial(self._look, ident, branch) for ident, branch in branches.items()]
         try:
-            return move_all(
-                lambda: in_parallel(looks),
-                lambda changes: in_parallel([partial(self._commit_together, changes)])[0],
-            )
+            return move_all(lambda: in_parallel(looks), self._commit_together)
         except FeatureNotSupported:
             self._moves_together = False
             raise
 
     def _look(self, ident: LakeIdent, branch: str) -> Seen:
+        self._sessions.get().check_open()  # as in fast_forward
         with self._gateway.api(f'publishing to lake table "{ident}"') as api:
             return look(api, ident, branch)
 
     def _commit_together(self, changes: Sequence[Any]) -> None:
-        self._sessions.get().check_open()  # as in fast_forward
         with self._gateway.api(f"publishing to {len(changes)} lake tables") as api:
             commit_together(api, changes)
 
