@@ -64,6 +64,11 @@ class FlushPositions:
         return self._durable < self._last_end
 
     @property
+    def durable(self) -> LSN:
+        """The end of the last durable transaction."""
+        return self._durable
+
+    @property
     def last_received(self) -> LSN:
         """The highest position received."""
         return self._received

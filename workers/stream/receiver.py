@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from catalog.errcodes import ConnectionFailure
@@ -36,6 +37,7 @@ from config.limits import (
     DRAIN_LONGEST_NAP_NANOSECONDS,
     PAUSED_FEEDBACK_SECONDS,
     RECEIVE_TURN_SECONDS,
+    RECEIVED_FEEDBACK_SECONDS,
     SENDER_TIMEOUT_CONFIRMATIONS,
     SENDER_TIMEOUT_SECONDS,
 )
@@ -308,9 +310,7 @@ class Receiver(threading.Thread):
 
     def _wait(self) -> None:
         now = time.monotonic()
-        waits = [RECEIVE_TURN_SECONDS]
-        if interval := self._limits.wal_receiver_status_interval:
-            waits.append(max(0.0, self._sent + interval - now))
+        waits = [RECEIVE_TURN_SECONDS, self._seconds_to_feedback(now)]
         if timeout := self._limits.wal_receiver_timeout:
             silent = now - self._heard
             if silent >= timeout:
@@ -338,11 +338,22 @@ class Receiver(threading.Thread):
         )
 
     def _maybe_send_feedback(self) -> None:
-        interval = self._limits.wal_receiver_status_interval
-        with self._lock:
-            moved = self._get_flush_position().flush != self._reported.flush
-        if moved or (interval and time.monotonic() - self._sent >= interval):
+        if self._seconds_to_feedback(time.monotonic()) <= 0:
             self._send_feedback(force=False)
+
+    def _seconds_to_feedback(self, now: float) -> float:
+        """A durable transaction is confirmed at once, a synchronous commit may wait for that.
+
+        A position that only the reception moved is confirmed after a while.
+        """
+        with self._lock:
+            flush, durable = self._get_flush_position().flush, self._positions.durable
+        if durable > self._reported.flush:
+            return 0.0
+        waits = [RECEIVED_FEEDBACK_SECONDS] if flush != self._reported.flush else []
+        if interval := self._limits.wal_receiver_status_interval:
+            waits.append(interval)
+        return max(0.0, self._sent + min(waits, default=inf) - now)
 
     def _send_feedback(self, *, force: bool, reply: bool = False) -> None:
         """Send a standby status update; without ``force`` only if a position is known."""

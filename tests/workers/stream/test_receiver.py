@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from psycopg import pq
 from catalog.errcodes import ConnectionFailure
 from catalog.pg_lsn import LSN
 from catalog.remedies import SPOOL_FULL
+from config.limits import RECEIVED_FEEDBACK_SECONDS
 from tests.workers.columnar.stub_publisher import keepalive, status_update, streaming, wal
 from tests.workers.transactions import batch, put
 from workers.columnar.drain import DrainResult, DrainStatus
@@ -205,6 +207,30 @@ def test_the_latest_end_is_moved_by_keepalives_only(receiver: Receiver) -> None:
     assert stats.flush_lsn == 0
     receiver._send_feedback(force=True)
     assert (receiver._stats.flush_lsn, receiver._stats.reply_lsn) == (900, 800)
+
+
+def test_what_was_received_is_confirmed_now_and_then_and_what_is_durable_at_once(
+    receiver: Receiver,
+) -> None:
+    """A confirmation is a write to the catalog: not one for each piece of a transaction."""
+    remembered: list[LSN] = []
+    receiver._remember_flush = remembered.append
+    receiver._sent -= 1
+    for lsn in range(100, 1100, 100):
+        receiver._positions.received(lsn)
+        receiver._maybe_send_feedback()
+    assert remembered == [100]
+    assert 0 < receiver._seconds_to_feedback(receiver._sent) <= RECEIVED_FEEDBACK_SECONDS
+    receiver._sent -= RECEIVED_FEEDBACK_SECONDS
+    receiver._maybe_send_feedback()
+    assert remembered == [100, 1000]
+    assert receiver._seconds_to_feedback(receiver._sent) == inf, "nothing is to be told"
+    receiver._positions.store_flush_position(1200)
+    receiver._positions.received(1300)
+    assert receiver._seconds_to_feedback(receiver._sent) == inf, "it is not durable yet"
+    receiver._positions.mark_durable(1200)
+    receiver._maybe_send_feedback()
+    assert remembered == [100, 1000, 1300]
 
 
 def test_one_whole_transaction_is_received_however_small_the_spool(receiver: Receiver) -> None:
