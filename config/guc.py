@@ -243,6 +243,11 @@ class Settings(BaseModel):
         "change of it cannot be followed, and written again for an added default; a larger one is "
         "suspended",
     )
+    key_cache: Memory = Field(
+        2**30,
+        description="disk for the keys of data files, so that a batch of changes and a restart do "
+        "not read them from the lake again; the oldest make room, and 0 keeps keys in memory alone",
+    )
     batch_delay: Milliseconds = Field(
         1.0,
         description="behind a batch of 500 small transactions or more the worker waits so long "

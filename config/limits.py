@@ -296,6 +296,13 @@ KEY_CACHE_IDLE_SECONDS: Final = 600.0
 of a too large table take the place of the file that is needed next."""
 KEY_CACHE_ENTRY_BYTES: Final = 1000
 """The cost of a file's entry besides the keys."""
+HASHED_AT_ONCE_ROWS: Final = 524_288
+"""Hashed keys with one table of buckets: 36 bytes a row while the table is made, and a search looks
+into each table of a file."""
+HASHED_KEY_BYTES: Final = 20
+"""Memory, or disk, of a remembered key that is hashed."""
+KEY_FILE_READ_BYTES: Final = _MB
+"""The amount of a file of remembered keys that is read at a time for its checksum."""
 KEY_BLOCK_ROWS: Final = 256
 """Keys with one least value."""
 UNPACK_AT_ONCE_BLOCKS: Final = 512

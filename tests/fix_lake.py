@@ -26,6 +26,7 @@ class LakeSettings:
 
     local_relation_rows: int = 10_000
     track_commit_timestamp: bool = False
+    key_cache: int = 0
 
 
 @dataclass(slots=True)

@@ -56,11 +56,14 @@ def is_own_number(types: Sequence[pa.DataType]) -> bool:
     return len(types) == 1 and _is_number(types[0])
 
 
-def numbers_of(columns: Sequence[pa.Array[Any]]) -> Numbers:
-    """A number for each row of searchable columns; any number for a row with a NULL."""
-    if is_own_number([column.type for column in columns]):
+def numbers_of(columns: Sequence[pa.Array[Any]], seed: int | None = None) -> Numbers:
+    """A number for each row of searchable columns; any number for a row with a NULL.
+
+    With a ``seed`` of 64 bits the number is always a hash.
+    """
+    if seed is None and is_own_number([column.type for column in columns]):
         return _plain(columns[0])
-    state = np.full(len(columns[0]), _SEED, np.uint64)
+    state = np.full(len(columns[0]), _SEED if seed is None else np.uint64(seed), np.uint64)
     for column in columns:
         _mix_column(column, state)
     found: Numbers = _constant(state.view(np.int64))

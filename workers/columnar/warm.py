@@ -28,7 +28,8 @@ from workers.columnar.fold.unique_keys import UniqueKeys
 from workers.columnar.fold.whole_rows import full_images
 from workers.columnar.frame import frame
 from workers.columnar.kernel import can_keep, kept
-from workers.columnar.key_search import KeyNumbers, numbers_of
+from workers.columnar.key_search import KeyNumbers, Numbers, numbers_of
+from workers.columnar.key_table import count_buckets, fill_buckets, probe
 from workers.columnar.subtransactions import Subtransactions
 from workers.parent_death import die_with_parent
 
@@ -90,11 +91,24 @@ def warm() -> None:
         for key in ([number], [number, keys]):
             numbers = numbers_of(key)
             KeyNumbers(numbers).search(numbers)
+    warm_key_table(numbers)
     warm_copy()
     subtransactions = Subtransactions()
     subtransactions.add(np.ones((1, 3), np.int64), 0, 0)
     subtransactions.cut(1)
     Drain(_NO_CONNECTION).run(np.empty(64, np.uint8), 0)
+
+
+def warm_key_table(numbers: Numbers) -> None:
+    """Run the kernels of the remembered keys."""
+    starts, places = np.zeros(3, np.int32), np.zeros(1, np.int32)
+    written = np.zeros(1, np.int64), np.zeros(1, np.int64), places
+    count_buckets(numbers, 63, starts)
+    fill_buckets(numbers, numbers, places, 63, starts.copy(), *written)
+    for array in (starts, places):
+        array.flags.writeable = False
+    found = np.empty(1, np.int64), np.empty(1, np.int64)
+    probe(numbers, numbers, starts, 63, numbers, numbers, places, *found)
 
 
 def warm_copy() -> None:

@@ -78,6 +78,7 @@ class WorkerLake:
             session=self._take_idle_session(since=since) if self.relid else None,
             has_successor=self._is_replaced,
             catalog_file=embedded_catalog_file(self.data_dir),
+            keys_dir=None if self.relid else self.data_dir / "keys",  # no copy looks rows up
         )
         dest.release_sessions(left_open)
         self.store.forget_spark_sessions(self.subid, self.relid, self.generation - 1)

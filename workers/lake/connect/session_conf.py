@@ -42,5 +42,9 @@ class LakeSettings(Protocol):
         """The most rows that travel to Spark inside the plan."""
 
     @property
+    def key_cache(self) -> int:
+        """The most bytes of the keys of data files on the disk; 0: none."""
+
+    @property
     def track_commit_timestamp(self) -> bool:
         """Is the origin of each row to be found, for conflict detection?"""

@@ -44,7 +44,9 @@ from workers.columnar.key_search import (
     numbers_of,
 )
 from workers.lake.files.deleted_rows import DeletedRowsCache
-from workers.lake.files.key_cache import KeyCache, Packed, pack
+from workers.lake.files.keys.hashed_keys import HashedKeys, SearchedHashes
+from workers.lake.files.keys.key_cache import KeyCache, Part
+from workers.lake.files.keys.remember_keys import NewEntry, remember
 from workers.lake.files.position_deletes import NO_POSITIONS, Array
 from workers.lake.files.read_rows import (
     RowsInOrder,
@@ -76,11 +78,18 @@ class Piece:
 
 
 _WHOLE: Final = Piece(0, 1)
+_FOUND: Final = ["file", "k", "p"]
+"""The columns of found rows whose keys are known to be equal."""
 
 
-def entry_of(path: str, rows: int, key: pa.Field[Any], piece: Piece = _WHOLE) -> Hashable:
+def _is_known(found: pa.Table) -> bool:
+    """Did the rows come from remembered keys? Else the table has the keys, which may differ."""
+    return "c0" not in found.column_names
+
+
+def entry_of(path: str, rows: int, key: Sequence[pa.Field[Any]], piece: Piece = _WHOLE) -> Hashable:
     """What the cache of keys calls the keys of a file, or of a piece of it."""
-    return path, rows, field_id(key), str(key.type), piece
+    return path, rows, *((field_id(each), str(each.type)) for each in key), piece
 
 
 def is_found_here(table: TableLayout, key: Sequence[str]) -> bool:
@@ -117,12 +126,14 @@ class RowLookup:
         # One number per key: the key itself, or a hash. ``_exact``: equal numbers are equal keys.
         numbers = numbers_of(columns)
         self._searched = KeyNumbers(numbers)
-        self._exact = self._searched.distinct and is_own_number(
-            [each.type for each in self._fields]
-        )
+        is_plain = is_own_number([each.type for each in self._fields])
+        self._exact = self._searched.distinct and is_plain
         self._bounds = _bounds_of(columns[0])
-        self._cache = cache if self._exact and not source else None
-        self._cache_numbers = numbers if self._cache is None else np.sort(numbers)
+        self._cache = None if source or (is_plain and not self._exact) else cache
+        self._ascending = np.sort(numbers) if self._exact and self._cache else numbers
+        self._hashes: SearchedHashes | None = None
+        if self._cache is not None and not is_plain:
+            self._hashes = SearchedHashes.of(columns, numbers, self._cache.seed)
 
     def find(
         self, files: Sequence[LiveFile], deleted: DeletedRowsCache, fetched: Sequence[str] = ()
@@ -139,14 +150,26 @@ class RowLookup:
         ]
         if not parts:
             return self._result(NO_POSITIONS, NO_POSITIONS, NO_POSITIONS, files, fetched)
-        found = pa.concat_tables(parts)
-        at = found["k"].to_numpy()
-        if not self._exact:
-            at, rows = self._compare_keys(found)
-            found = found.take(pa.array(rows, pa.int64()))
-        of, positions = found["file"].to_numpy(), found["p"].to_numpy()
+        at, of, positions = self._compared(parts)
         numbers = self._keys["k"].to_numpy()
         return self._result(numbers[at], of, positions, files, fetched)
+
+    def _compared(self, parts: Sequence[pa.Table]) -> tuple[Array, Array, Array]:
+        """The number of the key, the number of the file and the position of rows with a key."""
+        if self._exact:
+            found = pa.concat_tables(parts)
+            return found["k"].to_numpy(), found["file"].to_numpy(), found["p"].to_numpy()
+        known = [part.select(_FOUND) for part in parts if _is_known(part)]
+        perhaps = [part for part in parts if not _is_known(part)]
+        if perhaps:
+            read = pa.concat_tables(perhaps)
+            at, rows = self._compare_keys(read)
+            same = read.take(pa.array(rows, pa.int64())).select(_FOUND)
+            known.append(same.set_column(_FOUND.index("k"), "k", pa.array(at, pa.int64())))
+        found = pa.concat_tables(known)
+        order = np.lexsort((found["k"], found["p"], found["file"]))
+        at, of, positions = (found[name].to_numpy()[order] for name in ("k", "file", "p"))
+        return at, of, positions
 
     def _compare_keys(self, found: pa.Table) -> tuple[Array, Array]:
         """Compare the keys of found rows: equal hashes need not mean equal keys."""
@@ -215,57 +238,52 @@ class RowLookup:
     def _search_file(
         self, file: LiveFile, deleted: DeletedRowsCache, piece: Piece = _WHOLE
     ) -> list[pa.Table]:
-        key = self._fields[0]
-        of = entry_of(file.path, file.rows, key, piece)
+        of = entry_of(file.path, file.rows, self._fields, piece)
         remembered = None if self._cache is None else self._cache.get(of)
         if remembered is not None:
-            parts = [part for packed in remembered for part in self._search_packed(packed)]
+            parts = [found for part in remembered for found in self._search_remembered(part)]
         else:
-            parts = self._read_and_search(file, piece, of)
+            rows, cheap = file.rows // piece.count, self._table.store.has_cheap_requests
+            hashed = self._hashes is not None
+            with remember(self._cache, of, rows, hashed=hashed, has_cheap_requests=cheap) as entry:
+                parts = self._read_and_search(file, piece, entry)
         if not parts:
             return []
         found = pa.concat_tables(parts).combine_chunks()
         living = deleted.live_mask(self._table.store, file, found["p"].to_numpy())
         return [found.filter(pa.array(living))] if living.any() else []
 
-    def _search_packed(self, packed: Packed) -> Iterator[pa.Table]:
-        for positions, at in packed.search(self._searched, self._cache_numbers):
+    def _search_remembered(self, part: Part) -> Iterator[pa.Table]:
+        if not isinstance(part, HashedKeys):
+            found = part.search(self._searched, self._ascending)
+        else:
+            found = iter(() if self._hashes is None else [part.search(self._hashes)])
+        for positions, at in found:
             if len(positions):
                 yield pa.table({"p": pa.array(positions), "k": pa.array(at)})
 
-    def _read_and_search(self, file: LiveFile, piece: Piece, of: Hashable) -> list[pa.Table]:
-        """Search a piece of a file, and store the keys in the cache as ``of`` if possible."""
+    def _read_and_search(self, file: LiveFile, piece: Piece, entry: NewEntry) -> list[pa.Table]:
+        """Search a piece of a file; ``entry`` takes the keys."""
         parts: list[pa.Table] = []
-        cache = self._cache
-        if cache is not None and not cache.takes(of, file.rows // piece.count):
-            cache = None
-        packed: list[Packed] = []
         with open_file(self._table.store, file.path) as parquet:
             check_rows(parquet, file)
             names = names_by_field_id(parquet)
             if any(field_id(each) not in names for each in self._read_fields):
+                entry.skip()
                 return []  # a column that was added later is NULL in all rows
             # A small file is read whole, without skipping row groups, so that its keys are cached.
-            reads_all = cache is not None and file.rows <= ALWAYS_READ_ROWS
+            reads_all = entry.is_open and file.rows <= ALWAYS_READ_ROWS
             bounds = None if reads_all else self._bounds
             for start, arrays in self._batches(parquet, names, piece, bounds):
                 if not arrays:  # a row group was skipped: the file's keys are incomplete
-                    cache = None
+                    entry.skip()
                     continue
-                numbers = numbers_of(arrays[: len(self._fields)])
-                if cache is not None:
-                    some = None if arrays[0].null_count else pack(numbers, start)
-                    size = sum(each.size for each in packed)
-                    if some is not None and some.size + size <= cache.max_bytes:
-                        packed.append(some)
-                    else:
-                        cache.put(of, None)
-                        cache, packed = None, []
+                columns = arrays[: len(self._fields)]
+                numbers = numbers_of(columns)
+                entry.add(columns, numbers, start)
                 found = self._search_batch(arrays, numbers, start)
                 if found.num_rows:
                     parts.append(found)
-        if cache is not None:
-            cache.put(of, packed)
         return parts
 
     def _batches(

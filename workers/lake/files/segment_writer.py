@@ -36,7 +36,8 @@ from workers.lake.files.branch_commit import BranchCommits, CommitParts
 from workers.lake.files.copy_files import WRITTEN, CopyFiles, written_files
 from workers.lake.files.data_files import as_rows, check_values, copy_file
 from workers.lake.files.find_rows import RowLookup, is_found_here
-from workers.lake.files.key_cache import KeyCache
+from workers.lake.files.keys.key_cache import KeyCache
+from workers.lake.files.keys.written_keys import WrittenKeys
 from workers.lake.files.position_deletes import RowPositions, positions_by_file
 from workers.lake.files.read_rows import RowsInOrder, TooLargeToFetch, Unreadable
 from workers.lake.files.rows_ahead import (
@@ -56,7 +57,6 @@ from workers.lake.files.updated_rows import (
     one_chunk,
 )
 from workers.lake.files.write_rows import write_ahead, write_rows
-from workers.lake.files.written_keys import WrittenKeys
 from workers.lake.interfaces.segment_writer import (
     Barrier,
     Commit,

@@ -26,7 +26,7 @@ from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
-from workers.lake.files.key_cache import KeyCache
+from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
 from workers.lake.files.refused_files import RefusedFiles
 from workers.lake.files.segment_writer import FileSegmentWriter
@@ -133,12 +133,14 @@ class SparkTables:
 class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
 
-    def __init__(self, commits: FileCommits, staging: Staging, default: str = AUTO) -> None:
+    def __init__(
+        self, commits: FileCommits, staging: Staging, default: str, keys: KeyCache
+    ) -> None:
         super().__init__(staging, default)
         self._commits = RefusedFiles(commits)
         self._files: dict[LakeIdent, TableLayout | Unwritable] = {}
         self._dead = DeletedRowsCache()
-        self._keys = KeyCache()
+        self._keys = keys
         self._known: dict[LakeIdent, tuple[str, BranchFiles]] = {}
 
     def files(self, ident: LakeIdent) -> TableLayout | None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from workers.lake.api.gateway import Gateway, gateway_of
 from workers.lake.api.session_catalogs import SessionCatalogs
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.sessions import CloseCatalogs, Sessions
+from workers.lake.files.keys.key_cache import KeyCache
+from workers.lake.files.keys.key_files import open_key_files
 from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.interfaces.segment_writer import CommitNames, SegmentWriter
 from workers.lake.interfaces.table_api import FileCommits, TableApi
@@ -46,14 +49,21 @@ def choose_table_api(
     return api, api
 
 
-def choose_tables(commits: FileCommits | None, staging: Staging, writer: str = AUTO) -> SparkTables:
+def choose_tables(
+    commits: FileCommits | None,
+    staging: Staging,
+    writer: str = AUTO,
+    keys_dir: Path | None = None,
+    key_cache: int = 0,
+) -> SparkTables:
     """The tables of a destination. Only with ``commits`` can pgsub write files of a table.
 
-    ``writer`` is the configuration's word for tables without a word of their own.
+    ``writer`` is the configuration's word for tables without a word of their own. ``keys_dir`` has
+    ``key_cache`` bytes of the keys of data files at most.
     """
     if commits is None:
         return SparkTables(staging, writer)
-    return FileTables(commits, staging, writer)
+    return FileTables(commits, staging, writer, KeyCache(files=open_key_files(keys_dir, key_cache)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,21 +88,21 @@ class IcebergDestination(Destination):
         session: tuple[str, str] | None = None,
         has_successor: Callable[[tuple[str, str]], bool] = lambda _ids: True,
         catalog_file: Path | None = None,
+        keys_dir: Path | None = None,
     ) -> None:
         """``session``: user and session id of a session to take over, for the first thread.
         ``has_successor``: did a successor close this session, which was closed from outside?
-        ``catalog_file``: the embedded lake's catalog, if the tables are there. ``format_version``:
-        Iceberg's version for new tables. Only version 3 tells the writers of rows apart.
-        ``writer`` is ``lake.writer``.
+        ``catalog_file``: the embedded lake's catalog. ``format_version``: Iceberg's version for new
+        tables. ``writer`` is ``lake.writer``. ``keys_dir`` has the keys of data files.
         """
         user_id = f"pgsub_{identity.subid}"
         gateway, close = choose_gateway(url)
         made = partial(Sessions, url, user_id, remember_session, conf, close_catalogs=close)
         self._sessions = made(session, has_successor=has_successor)
         self._maintenance_sessions = made(fenced=False)
-        self._staging = Staging(str(staging_dir), settings.local_relation_rows)
+        self._staging = staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
-        self._file_tables = choose_tables(commits, self._staging, writer)
+        self._file_tables = choose_tables(commits, staging, writer, keys_dir, settings.key_cache)
         self._columns = KnownColumns(self._tables, self._file_tables.forget)
         self._generated = CheckedGenerated(self._sessions, self._columns)
         self._others = KnownOthers(self._sessions, finds=settings.track_commit_timestamp)

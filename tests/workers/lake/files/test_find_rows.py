@@ -21,7 +21,9 @@ from tests.workers.lake.files.layouts import a_list, known, metadata, written
 from workers.lake.files import find_rows
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.find_rows import RowLookup, is_found_here
-from workers.lake.files.key_cache import KeyCache
+from workers.lake.files.keys import remember_keys
+from workers.lake.files.keys.key_cache import KeyCache
+from workers.lake.files.keys.key_files import KeyFiles
 from workers.lake.files.position_deletes import write_deletes
 from workers.lake.files.read_rows import TooLargeToFetch, Unreadable, _rows_at_once
 from workers.lake.files.table_layout import TableLayout
@@ -407,3 +409,26 @@ def test_what_a_join_would_find_is_found(
 def test_each_row_group_is_in_one_piece(groups: int, count: int) -> None:
     pieces = [find_rows.Piece(number, count) for number in range(count)]
     assert all(sum(piece.has(group, groups) for piece in pieces) == 1 for group in range(groups))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_remembered_texts_beside_a_file_that_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Rows of the two are found in one look-up; the file of the first is not opened again."""
+    monkeypatch.setattr(remember_keys, "ALWAYS_READ_ROWS", 0 if restarts else 100)
+    stored = a_table(tmp_path / "table", "string", "long", "long")
+    stored.known = KeyCache(files=KeyFiles(tmp_path / "keys", 2**20))
+    first = stored.add(["a", None, "b"], [1, 1, 2], [5, 6, 7], deleted=[[2]])
+    assert stored.find(["b", "a"], [2, 1]) == [(1, 0, 0)]
+    if restarts:
+        stored.known = KeyCache(files=KeyFiles(tmp_path / "keys", 2**20))
+    stored.add(["b", "c", "a"], [2, 3, 9], [8, 9, 10])
+    local_path(first.path).unlink()
+    keys = pa.table({"k": [0, 1, 2], "b0": ["b", "a", "c"], "b1": pa.array([2, 1, 3], pa.int64())})
+    for _ in range(2):
+        lookup = RowLookup(stored.table, ("a", "b"), keys, cache=stored.known)
+        found = lookup.find(stored.files, DeletedRowsCache())
+        assert found["k"].to_pylist() == [1, 0, 2]
+        assert found["p"].to_pylist() == [0, 0, 1]
+        assert [stored.files[n].path for n in (0, 1, 1)] == found["f"].to_pylist()

@@ -12,6 +12,7 @@ from catalog.errcodes import FeatureNotSupported
 from tests.workers.lake.files.layouts import ON_READ, metadata
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api, choose_tables
 from workers.lake.segment import RowsOf
@@ -90,7 +91,7 @@ class Catalog:
 
 
 def of_files(tmp_path: Any, catalog: Any, writer: str = AUTO) -> FileTables:
-    return FileTables(catalog, Staging(str(tmp_path), 10), writer)
+    return FileTables(catalog, Staging(str(tmp_path), 10), writer, KeyCache())
 
 
 def test_who_writes_a_table_is_what_is_asked_for(tmp_path: Any) -> None:

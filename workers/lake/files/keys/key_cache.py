@@ -8,8 +8,9 @@ the distance from the least key in one, two or four bytes: the fewest bytes that
 blocks that are packed together. Rows that were copied in the order of their key take one or two
 bytes. A search unpacks only the blocks that may contain a key.
 
-Only columns that are numbers themselves are packed (``is_own_number``), no hashes: a hash takes
-eight bytes.
+Only columns that are numbers themselves are packed (``is_own_number``). Other keys are remembered
+as hashes (``hashed_keys``), which take 20 bytes a row. Hashes of large files, and packed keys of
+large files of an object store, are on the local disk (``key_files``): a restart finds them there.
 
 Trace: a block has the keys 1000, 1003 and 1255. The least key is 1000, the greatest 1255, the
 distances 0, 3 and 255 take a byte each. A search for 900 skips the block; a search for 1003 unpacks
@@ -18,6 +19,7 @@ the block.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -36,6 +38,8 @@ from config.limits import (
     UNPACK_AT_ONCE_BLOCKS,
 )
 from workers.columnar.key_search import KeyNumbers, Numbers
+from workers.lake.files.keys.hashed_keys import HashedKeys
+from workers.lake.files.keys.key_files import Arrays, KeyFiles
 
 _WIDTHS: Final = (np.uint8, np.uint16, np.uint32)
 
@@ -54,6 +58,22 @@ class Packed:
     def size(self) -> int:
         """The size in bytes."""
         return self.least.nbytes + self.greatest.nbytes + self.above.nbytes
+
+    def arrays(self) -> Arrays:
+        """What ``from_arrays`` takes."""
+        return {
+            "start": np.array([self.start, self.rows]),
+            "least": self.least,
+            "greatest": self.greatest,
+            "above": self.above.reshape(-1),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> Packed:
+        """The inverse of ``arrays``."""
+        start, rows = arrays["start"].tolist()
+        above = arrays["above"].reshape(-1, KEY_BLOCK_ROWS)
+        return cls(start, rows, arrays["least"], arrays["greatest"], above)
 
     def search(self, keys: KeyNumbers, ascending: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield the positions of rows with a searched key, and the number of the key.
@@ -87,42 +107,66 @@ def pack(numbers: Numbers, start: int) -> Packed | None:
     return None
 
 
+Part = Packed | HashedKeys
+"""Keys of consecutive rows of a file."""
+
+
 @dataclass(slots=True)
 class KeyCache:
-    """Packed keys by file and piece. An entry None says: the keys cannot be packed."""
+    """Keys by file and piece. An entry None says: the keys cannot be packed.
+
+    Without ``files`` all keys are in memory. ``seed`` is that of the second hash of keys.
+    """
 
     max_bytes: int = KEY_CACHE_BYTES
     clock: Callable[[], float] = time.monotonic
+    files: KeyFiles | None = None
+    seed: int = field(default_factory=lambda: secrets.randbits(64))
     _entries: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get(self, of: Hashable) -> Sequence[Packed] | None:
-        """The packed keys; None if missing, or if the keys cannot be packed."""
-        with self._lock:
-            if of not in self._entries:
-                return None
-            entry = self._entries.pop(of)
-            self._entries[of] = replace(entry, used_at=self.clock())
-            return entry.packed
+    def __post_init__(self) -> None:
+        if self.files is not None:
+            self.seed = self.files.seed
 
-    def takes(self, of: Hashable, rows: int) -> bool:
+    def get(self, of: Hashable) -> Sequence[Part] | None:
+        """The keys; None if missing, or if the keys cannot be packed."""
+        with self._lock:
+            if of in self._entries:
+                entry = self._entries.pop(of)
+                self._entries[of] = replace(entry, used_at=self.clock())
+                return entry.parts
+        return self.load(of)
+
+    def load(self, of: Hashable) -> Sequence[Part] | None:
+        """The keys in the file of an entry, which are mapped: they take no memory of the cache."""
+        arrays = None if self.files is None else self.files.load(of)
+        if arrays is None:
+            return None
+        parts = [(HashedKeys if "starts" in each else Packed).from_arrays(each) for each in arrays]
+        self._put(of, parts, KEY_CACHE_ENTRY_BYTES)
+        return parts
+
+    def takes(self, of: Hashable, size: int) -> bool:
         """Is packing worth while? The cache has room and no entry for ``of`` yet."""
         with self._lock:
-            if of in self._entries or rows > self.max_bytes:
+            if of in self._entries or size > self.max_bytes:
                 return False
-            return self._bytes + rows <= self.max_bytes or self._oldest_is_stale()
+            return self._bytes + size <= self.max_bytes or self._oldest_is_stale()
 
-    def put(self, of: Hashable, packed: Sequence[Packed] | None) -> None:
-        """Store an entry if the cache has room. ``packed`` is None if the keys cannot be packed."""
-        size = KEY_CACHE_ENTRY_BYTES + sum(each.size for each in packed or ())
+    def put(self, of: Hashable, parts: Sequence[Part] | None) -> None:
+        """Store an entry if the cache has room. ``parts`` is None if the keys cannot be packed."""
+        self._put(of, parts, KEY_CACHE_ENTRY_BYTES + sum(each.size for each in parts or ()))
+
+    def _put(self, of: Hashable, parts: Sequence[Part] | None, size: int) -> None:
         with self._lock:
             if of in self._entries or size > self.max_bytes:
                 return
             while self._bytes + size > self.max_bytes and self._oldest_is_stale():
                 self._bytes -= self._entries.popitem(last=False)[1].size
             if self._bytes + size <= self.max_bytes:
-                self._entries[of] = _Entry(self.clock(), size, packed)
+                self._entries[of] = _Entry(self.clock(), size, parts)
                 self._bytes += size
 
     def _oldest_is_stale(self) -> bool:
@@ -135,4 +179,4 @@ class KeyCache:
 class _Entry:
     used_at: float
     size: int
-    packed: Sequence[Packed] | None
+    parts: Sequence[Part] | None

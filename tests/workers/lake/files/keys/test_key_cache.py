@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from config.limits import KEY_BLOCK_ROWS, KEY_CACHE_ENTRY_BYTES, KEY_CACHE_IDLE_SECONDS
 from workers.columnar.key_search import KeyNumbers, Numbers
-from workers.lake.files.key_cache import KeyCache, Packed, pack
+from workers.lake.files.keys.key_cache import KeyCache, Packed, pack
 
 ENDS = -(2**63), 2**63 - 1
 SPANS = st.sampled_from([0, 1, 255, 256, 65_535, 65_536, 2**32 - 1])

@@ -10,13 +10,13 @@ import pytest
 
 from catalog.errcodes import IoError
 from tests.workers.lake.files.layouts import known, metadata, rows
-from workers.lake.files import written_keys
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.find_rows import RowLookup
-from workers.lake.files.key_cache import KeyCache
+from workers.lake.files.keys import written_keys
+from workers.lake.files.keys.key_cache import KeyCache
+from workers.lake.files.keys.written_keys import WrittenKeys
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.files.write_rows import write_rows
-from workers.lake.files.written_keys import WrittenKeys
 from workers.lake.staged_rows import LiveFile, NewFile
 from workers.lake.storage.local_path import local_path
 
@@ -53,9 +53,24 @@ def test_keys_are_found_without_the_file(tmp_path: Path) -> None:
     assert look_up(files, cache, file, 1, -3, 8) == [1, 2]
 
 
+def test_keys_that_are_no_numbers_are_found_too(tmp_path: Path) -> None:
+    files, cache = layout(tmp_path), KeyCache()
+    keys, written = WrittenKeys(cache), list[NewFile]()
+    given = [rows(files, 7, 1), rows(files, 7)]
+    write_rows(files, list(keys.watched(files, ("b", "a"), given)), written.append)
+    keys.store(written)
+    (file,) = written
+    texts = given[0].column("b").to_pylist()
+    local_path(file.path).unlink()
+    searched = pa.table({"k": [0, 1], "b0": pa.array(texts), "b1": pa.array([7, 8], pa.int64())})
+    lookup = RowLookup(files, ("b", "a"), searched, cache=cache)
+    found = lookup.find([LiveFile(file.path, file.rows)], DeletedRowsCache())
+    assert found.select(["k", "p"]).to_pylist() == [{"k": 0, "p": 0}, {"k": 0, "p": 2}]
+
+
 @pytest.mark.parametrize("names", [("a", ""), ("", "a"), ("b",), ("a", "b"), ("none",)], ids=str)
 def test_other_keys_are_left_to_the_look_ups(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """Keyless rows in the file, or rows with a key of text, whose numbers are hashes."""
+    """Keyless rows in the file, or rows with another key."""
     files, cache = layout(tmp_path), KeyCache()
     (file,) = write(files, cache, *((rows(files, n), name) for n, name in enumerate(names)))
     with pytest.raises(IoError):

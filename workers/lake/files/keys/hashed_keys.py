@@ -1,0 +1,150 @@
+"""The keys of a data file as hashes, for keys that are no numbers: texts, decimals, columns.
+
+A key has two hashes of 64 bits, of the key's bytes. The first is the number that look-ups use
+(``numbers_of``). The second has a secret seed of the data directory. Equal hashes are taken for
+equal keys, and the table's key column is not read again. Two different keys have equal hashes with
+a chance of 1 in 2^128; for a billion rows and a billion searched keys the chance is 1 in 10^20. A
+writer of rows cannot look for such keys without the seed.
+
+A row takes 20 bytes. Rows with a NULL in the key have no entry.
+
+Trace: a file has the keys 'x' (row 0), NULL (row 1) and 'y' (row 2). A search for 'y' finds row 2,
+a search for 'z' finds nothing, and the file is not opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from config.limits import HASHED_AT_ONCE_ROWS
+from workers.columnar.key_search import Numbers, numbers_of
+from workers.columnar.key_table import count_buckets, fill_buckets, probe
+from workers.lake.files.keys.key_files import Arrays
+
+_ROWS_A_BUCKET: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedHashes:
+    """The searched keys in the order of their first hash; ``at`` is the number of the key."""
+
+    numbers: Numbers
+    checks: Numbers
+    at: Numbers
+
+    @classmethod
+    def of(cls, columns: Sequence[pa.Array[Any]], numbers: Numbers, seed: int) -> SearchedHashes:
+        """``numbers`` are the first hashes of the key columns."""
+        order = np.argsort(numbers.view(np.uint64))
+        return cls(_fixed(numbers[order]), _fixed(numbers_of(columns, seed)[order]), order)
+
+
+@dataclass(frozen=True, slots=True)
+class HashedKeys:
+    """The hashes of consecutive rows of a file, in buckets of the first hash.
+
+    ``start`` is the position of the first row; ``places`` count from there.
+    """
+
+    start: int
+    starts: npt.NDArray[np.int32]
+    numbers: Numbers
+    checks: Numbers
+    places: npt.NDArray[np.int32]
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        return sum(each.nbytes for each in self.arrays().values())
+
+    def arrays(self) -> Arrays:
+        """What ``from_arrays`` takes."""
+        return {
+            "start": np.array([self.start]),
+            "starts": self.starts,
+            "numbers": self.numbers,
+            "checks": self.checks,
+            "places": self.places,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> HashedKeys:
+        """The inverse of ``arrays``."""
+        own = (arrays[name] for name in ("starts", "numbers", "checks", "places"))
+        return cls(int(arrays["start"][0]), *own)
+
+    def search(self, keys: SearchedHashes) -> tuple[Numbers, Numbers]:
+        """The positions of the rows with a searched key, and the number of the key."""
+        shift = 64 - (len(self.starts) - 1).bit_length() + 1
+        room = len(keys.numbers)
+        while True:
+            rows, at = np.empty(room, np.int64), np.empty(room, np.int64)
+            own = (self.starts, shift, self.numbers, self.checks, self.places)
+            count = probe(keys.numbers, keys.checks, *own, rows, at)
+            if count <= room:
+                return rows[:count] + self.start, keys.at[at[:count]]
+            room = count
+
+
+def hash_rows(rows: Numbers, numbers: Numbers, checks: Numbers) -> HashedKeys:
+    """Put rows into buckets. ``rows`` are positions in ascending order; one row at least."""
+    start = int(rows[0])
+    width = max(1, (len(rows) // _ROWS_A_BUCKET).bit_length())
+    starts = np.zeros((1 << width) + 1, np.int32)
+    count_buckets(numbers, 64 - width, starts)
+    own_numbers, own_checks = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
+    places = np.empty(len(rows), np.int32)
+    offsets = (rows - start).astype(np.int32)
+    fill_buckets(
+        numbers, checks, offsets, 64 - width, starts.copy(), own_numbers, own_checks, places
+    )
+    return HashedKeys(start, *map(_fixed, (starts, own_numbers, own_checks, places)))
+
+
+@dataclass(slots=True)
+class Hashing:
+    """Collects the keys of a file's rows in order, some at a time."""
+
+    seed: int
+    _rows: list[Numbers] = field(default_factory=list)
+    _numbers: list[Numbers] = field(default_factory=list)
+    _checks: list[Numbers] = field(default_factory=list)
+    _waiting: int = 0
+
+    def add(
+        self, columns: Sequence[pa.Array[Any]], numbers: Numbers, start: int
+    ) -> Iterator[HashedKeys]:
+        """Take rows from position ``start`` on; yield what is enough for a part."""
+        checks = numbers_of(columns, self.seed)
+        rows = np.arange(start, start + len(numbers))
+        nulls = [column for column in columns if column.null_count]
+        if nulls:
+            known = np.ones(len(numbers), np.bool_)
+            for column in nulls:
+                known &= column.is_valid().to_numpy(zero_copy_only=False)
+            rows, numbers, checks = rows[known], numbers[known], checks[known]
+        self._rows.append(rows)
+        self._numbers.append(numbers)
+        self._checks.append(checks)
+        self._waiting += len(rows)
+        if self._waiting >= HASHED_AT_ONCE_ROWS:
+            yield from self.end()
+
+    def end(self) -> Iterator[HashedKeys]:
+        """Yield the rest."""
+        if self._waiting:
+            rows, numbers, checks = map(np.concatenate, (self._rows, self._numbers, self._checks))
+            self._rows, self._numbers, self._checks, self._waiting = [], [], [], 0
+            yield hash_rows(rows, _fixed(numbers), _fixed(checks))
+
+
+def _fixed(array: Any) -> Any:
+    """A read-only array: kernels are compiled for those, as an array of a file is one."""
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,223 @@
+"""Remembered keys on the local disk, for data files that are expensive to read again.
+
+A folder of the data directory has a file for each entry. A data file never changes, so an entry
+stays valid. The name of an entry is a digest of the subject (file, columns, piece), the version of
+the kernels that made the hashes, and the secret seed.
+
+A missing entry costs a look at the data file. Therefore no entry is synchronised, and every entry
+ends with a checksum. An entry with a wrong checksum, as after a power cut, is removed. If all
+entries together would be larger than ``max_bytes``, the entries with the oldest last use go.
+
+An entry is an Arrow file. The arrays are mapped to memory: a search for few keys reads few pages.
+Processes with the folder in common share the entries, and any process may remove an entry. A
+removed entry stays mapped in the processes that use the entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import zlib
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from config.limits import KEY_FILE_READ_BYTES
+from workers.columnar.kernel import DIGEST
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""The arrays of a part of an entry, by name."""
+
+_SEED: Final = "seed"
+_SEED_LENGTH: Final = 8
+_SUM_LENGTH: Final = 4
+_SUFFIX: Final = ".keys"
+
+
+class KeyFiles:
+    """Entries in ``folder``, which is made if it is missing. Raises OSError if that fails."""
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder = folder
+        self._max_bytes = max_bytes
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._secret = _secret(folder)
+        self.seed = int.from_bytes(self._secret)
+
+    def load(self, of: Hashable) -> list[Arrays] | None:
+        """The parts of an entry; None if there is none, or it is damaged."""
+        path = self._path(of)
+        try:
+            if not _is_whole(path):
+                path.unlink(missing_ok=True)
+                return None
+            os.utime(path)
+            with pa.memory_map(str(path)) as mapped:
+                whole = mapped.read_buffer()
+            parts = pa.ipc.open_file(pa.BufferReader(whole.slice(0, len(whole) - _SUM_LENGTH)))
+            return [_arrays(parts.get_batch(n)) for n in range(parts.num_record_batches)]
+        except (OSError, pa.ArrowInvalid):
+            return None
+
+    def takes(self, size: int) -> bool:
+        """Is an entry of this size kept?"""
+        return size <= self._max_bytes
+
+    def new(self, of: Hashable) -> NewKeyFile:
+        """A new entry."""
+        return NewKeyFile(self, self._path(of))
+
+    def make_room(self, size: int, new: Path | None = None) -> None:
+        """Remove old entries until the file ``new``, which has this size, fits."""
+        found = []
+        for path in self._folder.glob(f"*{_SUFFIX}*"):  # a killed process left the start of one
+            if path == new:
+                continue
+            with suppress(FileNotFoundError):  # another process removed the entry
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        total = size + sum(each for _, each, _ in found)
+        for _, each, path in sorted(found):
+            if total <= self._max_bytes:
+                return
+            path.unlink(missing_ok=True)
+            total -= each
+
+    def _path(self, of: Hashable) -> Path:
+        what = repr((DIGEST, of)).encode()
+        digest = hashlib.blake2b(what, key=self._secret).hexdigest()
+        return self._folder / f"{digest}{_SUFFIX}"
+
+
+class NewKeyFile:
+    """An entry that is being written. A disk that refuses costs the entry, and is no error."""
+
+    def __init__(self, files: KeyFiles, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+        self._sink: Any = None
+        self._file: Any = None
+        self._is_lost = False
+
+    def add(self, arrays: Arrays) -> None:
+        """Write a part."""
+        if self._is_lost:
+            return
+        try:
+            batch = _batch(arrays)
+            if self._file is None:
+                os.close(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                self._sink = pa.OSFile(str(self._partial), "wb")
+                self._file = pa.ipc.new_file(self._sink, batch.schema)
+            self._file.write_batch(batch)
+        except OSError:
+            self.discard()
+
+    def finish(self) -> bool:
+        """Make the entry visible; False if the disk refused, or there is no part."""
+        if self._file is None:
+            return False
+        try:
+            self._close()
+            with self._partial.open("r+b") as file:
+                total = _sum(file, os.fstat(file.fileno()).st_size)
+                file.write(total.to_bytes(_SUM_LENGTH))
+                size = file.tell()
+            if not self._files.takes(size):
+                raise OSError("the entry is too large")
+            self._files.make_room(size, self._partial)
+            self._partial.rename(self._path)
+        except OSError:
+            self.discard()
+            return False
+        return True
+
+    def discard(self) -> None:
+        """Remove what is written."""
+        self._is_lost = True
+        with suppress(OSError):
+            self._close()
+        with suppress(OSError):
+            self._partial.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        file, sink, self._file, self._sink = self._file, self._sink, None, None
+        try:
+            if file is not None:
+                file.close()
+        finally:
+            if sink is not None:
+                sink.close()
+
+
+def open_key_files(folder: Path | None, max_bytes: int) -> KeyFiles | None:
+    """The entries of a folder; None without a folder, without bytes, or if the disk refuses."""
+    if folder is None or not max_bytes:
+        return None
+    with suppress(OSError):
+        return KeyFiles(folder, max_bytes)
+    return None
+
+
+def _secret(folder: Path) -> bytes:
+    """The folder's seed; the first process makes the seed."""
+    path = folder / _SEED
+    with suppress(FileNotFoundError):
+        if len(found := path.read_bytes()) == _SEED_LENGTH:
+            return found
+    mine = path.with_name(f"{_SEED}.{secrets.token_hex(4)}.partial")
+    try:
+        with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_SEED_LENGTH))
+        with suppress(FileExistsError):
+            os.link(mine, path)
+        if path.stat().st_size != _SEED_LENGTH:  # a power cut left an empty file
+            mine.replace(path)
+        return path.read_bytes()
+    finally:
+        mine.unlink(missing_ok=True)
+
+
+def _batch(arrays: Arrays) -> pa.RecordBatch:
+    """A part as a batch of one row: a value of bytes for each array, which has the type's name."""
+    names = [f"{name}:{array.dtype.str}" for name, array in arrays.items()]
+    values = [
+        pa.array([np.ascontiguousarray(array).tobytes()], pa.large_binary())
+        for array in arrays.values()
+    ]
+    return pa.RecordBatch.from_arrays(values, names)
+
+
+def _arrays(batch: pa.RecordBatch) -> Arrays:
+    found = {}
+    for column, whole in zip(batch.columns, batch.schema.names, strict=True):
+        name, dtype = whole.split(":")
+        found[name] = np.frombuffer(column[0].as_buffer(), np.dtype(dtype))
+    return found
+
+
+def _is_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        rest = os.fstat(file.fileno()).st_size - _SUM_LENGTH
+        return rest > 0 and _sum(file, rest) == int.from_bytes(file.read())
+
+
+def _sum(file: Any, size: int) -> int:
+    """The checksum of the next ``size`` bytes."""
+    total = 0
+    for piece in _pieces(file, size):
+        total = zlib.crc32(piece, total)
+    return total
+
+
+def _pieces(file: Any, size: int) -> Iterator[bytes]:
+    while size > 0 and (piece := file.read(min(size, KEY_FILE_READ_BYTES))):
+        yield piece
+        size -= len(piece)
