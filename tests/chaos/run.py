@@ -42,10 +42,11 @@ from tests.chaos.faults import Fault, Victims, cause, reached
 from tests.chaos.followed import await_equal
 from tests.chaos.outcome import Outcome
 from tests.chaos.plan import STREAMED, Ddl, Plan
+from tests.chaos.progress import await_confirmed
 from tests.chaos.publisher_fault import publisher_fault
 from tests.chaos.sessions import Sessions, answers
 from tests.chaos.workload import LATE, TABLES, Workload, create_statements, first_rows, late_table
-from tests.crash.family import FAMILY_SETTINGS, Family, wait_confirmed
+from tests.crash.family import FAMILY_SETTINGS, Family
 from tests.crash.proxy import Proxy
 from tests.fix_publisher import Database, new_database
 from tests.twin import NativeTwin
@@ -58,7 +59,7 @@ NAME: Final = "chaos"
 _ALTERED: Final = f"{NAME}_ddl"
 """The publication of the tables that change."""
 PATIENCE: Final = 180.0
-"""Seconds after healing until a subscription that does not catch up counts as standing still."""
+"""Seconds after healing until a subscription that confirms nothing counts as standing still."""
 
 GRACE: Final = 5.0
 """Seconds after the workload in which somebody may still come to a place."""
@@ -120,13 +121,10 @@ class Run:
         self.events.add("plan", plan=str(self.plan), **_plain(self.plan))
         self.schema = f"s{self.plan.seed}"
         wide, prepares = self.plan.streamed is not None, self.plan.two_phase
-        self.alterations = (
-            Alterations(self.plan.seed, self.schema, captured=self.plan.ddl.captured)
-            if self.plan.ddl
-            else None
-        )
+        seed, ddl = self.plan.seed, self.plan.ddl
+        self.alterations = Alterations(seed, self.schema, captured=ddl.captured) if ddl else None
         self.workload = Workload(
-            self.plan.seed,
+            seed,
             self.schema,
             wide=wide,
             prepares=prepares,
@@ -448,13 +446,13 @@ class Run:
 
     def settle(self) -> None:
         """Until all that was committed is in the lake, and every table is ready."""
-        wait_confirmed(self.family, self.pub, NAME, timeout=PATIENCE)
+        await_confirmed(self.family, self.pub, NAME, PATIENCE)
         wait_until(
             lambda: set(self.family.states(NAME).values()) == {"r"},
             PATIENCE,
             lambda: f"all tables are ready: {self.family.states(NAME)}\n{self.family.log_tail()}",
         )
-        wait_confirmed(self.family, self.pub, NAME, timeout=PATIENCE)
+        await_confirmed(self.family, self.pub, NAME, PATIENCE)
         wait_until(lambda: not self._left(), PATIENCE, lambda: f"left behind: {self._left()}")
 
     def _left(self) -> list[str]:
