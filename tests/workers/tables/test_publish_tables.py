@@ -152,6 +152,27 @@ def test_a_lake_that_takes_no_such_call_after_all(
     ]
 
 
+def test_a_lake_that_breaks_its_word_and_then_takes_no_call_doubles_no_row(
+    world: Subscribed,
+) -> None:
+    """One table moved, and the next call is refused: only the other one is published alone."""
+
+    class HalfThenNone(OneCallLake):
+        def move(self, parts: Sequence[Publication]) -> list[int | None]:
+            if len(self.calls) > 1:
+                raise no_call_for_several("404")
+            super().move(parts[:1])
+            self.fence(parts[1].ident)
+            return super().move(parts)
+
+    dest = HalfThenNone(world.lake)
+    world.worker(dest).apply_batch(BOTH)
+    assert [len(each) for each in dest.calls] == [2, 1]
+    assert rows(world) == ([(1, 1)], [(1, 1)])
+    assert (world.position(), world.store.in_flight(world.sub.oid)) == (100, [])
+    assert dest.staged == 0
+
+
 def test_a_transaction_in_slices_is_applied_again(world: Subscribed) -> None:
     """Its rows are not staged any more."""
     dest = OneCallLake(world.lake, before=lambda n: None if n else fence(world, "a"))
