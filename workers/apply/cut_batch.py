@@ -36,16 +36,23 @@ def before_and_from(batch: Batch, txn: int) -> list[Batch]:
     return [batch.part(0, txn), batch.part(txn, batch.ntxns)]
 
 
-def later_changes(runs: Iterable[Run], has_others: Callable[[Run], bool]) -> list[int]:
-    """The transactions of a part, without the first one, that bring a table other columns.
+def cuts_for_columns(
+    runs: Iterable[Run], ntxns: int, has_others: Callable[[Run], bool]
+) -> list[int]:
+    """Where to cut a part of ``ntxns`` transactions, because a table gets other columns.
+
+    A cut comes before each transaction with other columns. A cut also comes behind the part's first
+    transaction if rows of the table are in front of the change: no error of a later transaction may
+    bring these rows again, when their columns are remembered no more.
 
     ``has_others``: has a run other columns than are remembered? Behind the first such run each run
     is compared with the last change, as the remembered columns will be others by then::
 
         remembered id, v      runs  id, v | id, v, x | id, v      the last brings other columns
     """
+    before: Run | None = None
     changed: Run | None = None
-    later = []
+    cuts = []
     for run in runs:
         if run.relation is None or run.changes is None:
             continue
@@ -55,5 +62,7 @@ def later_changes(runs: Iterable[Run], has_others: Callable[[Run], bool]) -> lis
             is_change = (run.relation, run.shape) != (changed.relation, changed.shape)
         if is_change:
             changed = run
-            later.append(int(run.changes.txn[0]))
-    return [txn for txn in later if txn]
+            first = int(run.changes.txn[0])
+            cuts.append(1 if first == 0 and before is not None else first)
+        before = run
+    return [txn for txn in cuts if 0 < txn < ntxns]

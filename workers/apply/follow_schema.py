@@ -67,7 +67,7 @@ from workers.apply.copy_again import (
     other_table,
     warn_of_old_rows,
 )
-from workers.apply.cut_batch import CutBefore, later_changes
+from workers.apply.cut_batch import CutBefore, cuts_for_columns
 from workers.changes.by_table import Run
 from workers.changes.cannot_follow import CannotFollow
 from workers.changes.captured_shape import CapturedShape, check_rewritten
@@ -210,29 +210,28 @@ class SchemaFollower:
         runs: Mapping[RelName, Sequence[Run]],
         part: Batch,
     ) -> None:
-        """Raise ``CutBefore`` for other columns in a later transaction, before any change is made.
+        """Raise ``CutBefore`` around transactions with other columns, before a change is made.
 
-        A part that comes again may have rows from before a change that has been made, in the
-        change's transaction. Nothing tells their columns then, and the table would be copied again.
+        A part that comes again may have rows from before a change that was made, in the change's
+        transaction. Nothing tells the rows' columns then: the table would be copied again.
         """
-        later: list[int] = []
+        cuts: list[int] = []
         for target, own in runs.items():
             rel = rels[target]
             options = sub.table_options(rel.nspname, rel.relname)
             if rel.holds_messages or options.shared or self._mode(options) != FOLLOW:
                 continue
-            later += later_changes(own, partial(self._has_others, rel, options, part))
-        if later:
-            raise CutBefore(min(later))
+            others = partial(self._has_others, rel, options, part)
+            cuts += cuts_for_columns(own, part.ntxns, others)
+        if cuts:
+            raise CutBefore(min(cuts))
 
-    def _has_others(
-        self, rel: SubscriptionRel, options: TableOptions, part: Batch, run: Run
-    ) -> bool:
+    def _has_others(self, rel: SubscriptionRel, opts: TableOptions, part: Batch, run: Run) -> bool:
         """Has a run other columns than are remembered?"""
         told = self.told.at(rel, run, part)
         if run.relation is None or self._is_settled(rel, FOLLOW, run.relation, told):
             return False
-        before = known_columns(self.store, self.writer.open(rel).lake, rel, run, options)
+        before = known_columns(self.store, self.writer.open(rel).lake, rel, run, opts)
         if before is None or before.relid != run.relation.relid:
             return False
         return not is_same(before, run.relation, told)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.workers.transactions import batch, relation, row
-from workers.apply.cut_batch import around, before_and_from, halves, later_changes
+from workers.apply.cut_batch import around, before_and_from, cuts_for_columns, halves
 from workers.changes.by_table import Run
 from workers.proto.messages import Insert, Message
 from workers.stream.batch import Batch
@@ -52,11 +52,23 @@ def run(txn: int, columns: Any) -> Run:
         ([run(0, V), run(1, V)], []),
         ([run(0, X), run(1, X)], []),
         ([run(0, V), run(1, X), run(1, X), run(2, V)], [1, 2]),
-        ([run(0, V), run(0, X), run(2, V), run(2, V), run(3, X)], [2, 3]),
+        ([run(0, V), run(0, X), run(2, V), run(2, V), run(3, X)], [1, 2, 3]),
+        ([Run(None, None, truncate=True), run(0, X)], []),
         ([Run(None, None, truncate=True), run(2, X)], [2]),
     ],
-    ids=["none", "the first alone", "to and fro", "to and fro from the first", "truncated"],
+    ids=[
+        "none",
+        "the first",
+        "to and fro",
+        "behind a row of the first",
+        "truncated",
+        "truncated 2",
+    ],
 )
-def test_later_transactions_with_other_columns(runs: list[Run], expected: list[int]) -> None:
+def test_cuts_where_a_table_gets_other_columns(runs: list[Run], expected: list[int]) -> None:
     """v is remembered; behind x the columns of before are others again."""
-    assert later_changes(runs, lambda each: each.relation != V) == expected
+    assert cuts_for_columns(runs, 4, lambda each: each.relation != V) == expected
+
+
+def test_the_only_transaction_is_not_cut() -> None:
+    assert cuts_for_columns([run(0, V), run(0, X)], 1, lambda each: each.relation != V) == []

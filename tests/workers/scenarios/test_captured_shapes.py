@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from config.guc import Settings
 from tests.workers.subscribed import Subscribed
@@ -259,6 +260,29 @@ def test_columns_that_are_as_before_in_a_later_transaction_are_a_change_too(
         (2, 20, None),
         (3, 30, 300),
         (4, 40, None),
+    ]
+
+
+def test_an_error_of_a_later_transaction_does_not_bring_a_change_again(
+    world: Subscribed, publisher: Ahead
+) -> None:
+    """x comes behind a row of a transaction; the next transaction has a value that is refused."""
+    applier = worker(world, publisher)
+    x = told("id", "v", "x")
+    wrong = Insert(1, row("4", "no number", "5"))
+    with pytest.raises(ReplicationError, match="cannot hold a value"):
+        applier.apply_batch(
+            told_batch(
+                [named("id", "v"), insert(2, 20), x, named("id", "v", "x"), insert(3, 30, 300)],
+                [wrong],
+                after=100,
+            )
+        )
+    assert not world.rel("a").suspended
+    assert [tuple(each.values()) for each in rows(world)] == [
+        (1, 10, None),
+        (2, 20, None),
+        (3, 30, 300),
     ]
 
 
