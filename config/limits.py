@@ -303,6 +303,11 @@ HASHED_KEY_BYTES: Final = 20
 """Memory, or disk, of a remembered key that is hashed."""
 KEY_FILE_READ_BYTES: Final = _MB
 """The amount of a file of remembered keys that is read at a time for its checksum."""
+KEY_FILE_NOTED_SECONDS: Final = 60.0
+"""Time between two notes on the disk that a file of remembered keys is in use, and time without new
+files after one found no room."""
+KEY_FILES_SPARED_BYTES: Final = 256 * _MB
+"""Free room of the disk that remembered keys leave to the catalog and the spool."""
 KEY_BLOCK_ROWS: Final = 256
 """Keys with one least value."""
 UNPACK_AT_ONCE_BLOCKS: Final = 512

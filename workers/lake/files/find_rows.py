@@ -274,10 +274,10 @@ class RowLookup:
             # A small file is read whole, without skipping row groups, so that its keys are cached.
             reads_all = entry.is_open and file.rows <= ALWAYS_READ_ROWS
             bounds = None if reads_all else self._bounds
-            for start, arrays in self._batches(parquet, names, piece, bounds):
-                if not arrays:  # a row group was skipped: the file's keys are incomplete
-                    entry.skip()
-                    continue
+            groups, is_whole = self._row_groups(parquet, names, piece, bounds)
+            if not is_whole:
+                entry.skip()
+            for start, arrays in self._batches(parquet, names, groups):
                 columns = arrays[: len(self._fields)]
                 numbers = numbers_of(columns)
                 entry.add(columns, numbers, start)
@@ -286,21 +286,31 @@ class RowLookup:
                     parts.append(found)
         return parts
 
-    def _batches(
+    def _row_groups(
         self, parquet: Any, names: dict[bytes, str], piece: Piece, bounds: _Bounds
-    ) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the key columns in parts, each with the first position; [] for a skipped group."""
-        fields = self._read_fields
-        columns = [names[field_id(each)] for each in fields]
-        start = 0
+    ) -> tuple[list[tuple[int, int]], bool]:
+        """The row groups of a piece that may have a key, each with the first position; are they
+        all?"""
+        column = names[field_id(self._fields[0])]
+        groups, is_whole, end = [], True, 0
         for group in range(parquet.num_row_groups):
             footer = parquet.metadata.row_group(group)
-            at, start = start, start + footer.num_rows
+            start, end = end, end + footer.num_rows
             if not piece.has(group, parquet.num_row_groups):
                 continue
-            if _excludes_keys(footer, columns[0], bounds):
-                yield at, []
-                continue
+            if _excludes_keys(footer, column, bounds):
+                is_whole = False
+            else:
+                groups.append((group, start))
+        return groups, is_whole
+
+    def _batches(
+        self, parquet: Any, names: dict[bytes, str], groups: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the key columns of row groups in parts, each with the first position."""
+        fields = self._read_fields
+        columns = [names[field_id(each)] for each in fields]
+        for group, at in groups:
             for batch in parquet.iter_batches(
                 LOOK_UP_STEP_ROWS, [group], columns, use_threads=False
             ):

@@ -432,3 +432,21 @@ def test_remembered_texts_beside_a_file_that_is_new(
         assert found["k"].to_pylist() == [1, 0, 2]
         assert found["p"].to_pylist() == [0, 0, 1]
         assert [stored.files[n].path for n in (0, 1, 1)] == found["f"].to_pylist()
+
+
+def test_of_a_file_that_is_not_read_whole_nothing_is_hashed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each batch that changes rows of the first row groups would do that in vain."""
+    monkeypatch.setattr(remember_keys, "ALWAYS_READ_ROWS", 0)
+    monkeypatch.setattr(find_rows, "ALWAYS_READ_ROWS", 0)
+    stored = a_table(tmp_path / "table", "string", "long")
+    with monkeypatch.context() as small:
+        small.setattr("workers.lake.files.data_files.ROW_GROUP_ROWS", 10)
+        stored.add([f"{n:03}" for n in range(30)], range(30))
+    stored.known = KeyCache(files=KeyFiles(tmp_path / "keys", 2**20))
+    with monkeypatch.context() as patch:
+        patch.setattr("workers.lake.files.keys.hashed_keys.Hashing.add", None)
+        assert stored.find(["005"]) == [(0, 0, 5)]
+    assert [path.name for path in (tmp_path / "keys").iterdir()] == ["seed"]
+    assert stored.find(["005", "025"]) == [(0, 0, 5), (1, 0, 25)]

@@ -35,6 +35,7 @@ from config.limits import (
     KEY_CACHE_BYTES,
     KEY_CACHE_ENTRY_BYTES,
     KEY_CACHE_IDLE_SECONDS,
+    KEY_FILE_NOTED_SECONDS,
     UNPACK_AT_ONCE_BLOCKS,
 )
 from workers.columnar.key_search import KeyNumbers, Numbers
@@ -115,7 +116,9 @@ Part = Packed | HashedKeys
 class KeyCache:
     """Keys by file and piece. An entry None says: the keys cannot be packed.
 
-    Without ``files`` all keys are in memory. ``seed`` is that of the second hash of keys.
+    Without ``files`` all keys are in memory. ``seed`` is that of the second hash of keys. Entries
+    of ``files`` are mapped: they take no memory of the cache, and none is refused, because to map
+    one means to read all of it for the checksum. Without a use for a while they are dropped.
     """
 
     max_bytes: int = KEY_CACHE_BYTES
@@ -123,6 +126,7 @@ class KeyCache:
     files: KeyFiles | None = None
     seed: int = field(default_factory=lambda: secrets.randbits(64))
     _entries: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
+    _mapped: OrderedDict[Hashable, _Mapped] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -137,16 +141,42 @@ class KeyCache:
                 entry = self._entries.pop(of)
                 self._entries[of] = replace(entry, used_at=self.clock())
                 return entry.parts
-        return self.load(of)
+            mapped = self._get_mapped(of)
+        return self.load(of) if mapped is None else mapped
+
+    def _get_mapped(self, of: Hashable) -> Sequence[Part] | None:
+        now = self.clock()
+        while self._mapped:
+            oldest, entry = next(iter(self._mapped.items()))
+            if now - entry.used_at <= KEY_CACHE_IDLE_SECONDS:
+                break
+            del self._mapped[oldest]  # the file may be gone, and takes room as long as it is mapped
+        found = self._mapped.pop(of, None)
+        if found is None or self.files is None:
+            return None
+        noted_at = found.noted_at
+        if now - noted_at >= KEY_FILE_NOTED_SECONDS:
+            if not self.files.use(of):
+                return None
+            noted_at = now
+        self._mapped[of] = _Mapped(now, noted_at, found.parts)
+        return found.parts
 
     def load(self, of: Hashable) -> Sequence[Part] | None:
-        """The keys in the file of an entry, which are mapped: they take no memory of the cache."""
+        """The keys in the file of an entry."""
         arrays = None if self.files is None else self.files.load(of)
         if arrays is None:
             return None
         parts = [(HashedKeys if "starts" in each else Packed).from_arrays(each) for each in arrays]
-        self._put(of, parts, KEY_CACHE_ENTRY_BYTES)
+        with self._lock:
+            now = self.clock()
+            self._mapped[of] = _Mapped(now, now, parts)
         return parts
+
+    def refuses(self, of: Hashable) -> bool:
+        """Can the keys not be packed, as an earlier look-up found?"""
+        with self._lock:
+            return of in self._entries and self._entries[of].parts is None
 
     def takes(self, of: Hashable, size: int) -> bool:
         """Is packing worth while? The cache has room and no entry for ``of`` yet."""
@@ -157,9 +187,7 @@ class KeyCache:
 
     def put(self, of: Hashable, parts: Sequence[Part] | None) -> None:
         """Store an entry if the cache has room. ``parts`` is None if the keys cannot be packed."""
-        self._put(of, parts, KEY_CACHE_ENTRY_BYTES + sum(each.size for each in parts or ()))
-
-    def _put(self, of: Hashable, parts: Sequence[Part] | None, size: int) -> None:
+        size = KEY_CACHE_ENTRY_BYTES + sum(each.size for each in parts or ())
         with self._lock:
             if of in self._entries or size > self.max_bytes:
                 return
@@ -180,3 +208,12 @@ class _Entry:
     used_at: float
     size: int
     parts: Sequence[Part] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    """``noted_at`` is the time at which the use was last noted on the disk."""
+
+    used_at: float
+    noted_at: float
+    parts: Sequence[Part]

@@ -2,15 +2,20 @@
 
 A folder of the data directory has a file for each entry. A data file never changes, so an entry
 stays valid. The name of an entry is a digest of the subject (file, columns, piece), the version of
-the kernels that made the hashes, and the secret seed.
+the code that made the entry, and the secret seed.
 
 A missing entry costs a look at the data file. Therefore no entry is synchronised, and every entry
-ends with a checksum. An entry with a wrong checksum, as after a power cut, is removed. If all
-entries together would be larger than ``max_bytes``, the entries with the oldest last use go.
+ends with a checksum. An entry with a wrong checksum, as after a power cut, is removed.
+
+All entries together have ``max_bytes`` at most. Entries that nobody used for
+``KEY_CACHE_IDLE_SECONDS`` make room, the oldest first. Entries in use stay, and the new one is
+refused: else every file of a too large table would take the place of the file that is needed next.
+A new entry is refused, too, if the disk would have little room left for others.
 
 An entry is an Arrow file. The arrays are mapped to memory: a search for few keys reads few pages.
 Processes with the folder in common share the entries, and any process may remove an entry. A
-removed entry stays mapped in the processes that use the entry.
+removed entry takes its room on the disk until the last process has dropped the map. So a process
+notes its use of an entry (``use``), and drops entries that it does not use.
 """
 
 from __future__ import annotations
@@ -18,17 +23,25 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import time
 import zlib
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from config.limits import KEY_FILE_READ_BYTES
+from config.limits import (
+    KEY_BLOCK_ROWS,
+    KEY_CACHE_IDLE_SECONDS,
+    KEY_FILE_NOTED_SECONDS,
+    KEY_FILE_READ_BYTES,
+    KEY_FILES_SPARED_BYTES,
+)
 from workers.columnar.kernel import DIGEST
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -38,14 +51,32 @@ _SEED: Final = "seed"
 _SEED_LENGTH: Final = 8
 _SUM_LENGTH: Final = 4
 _SUFFIX: Final = ".keys"
+_TYPES: Final = "types"
+"""The column with the types of the other columns. The types themselves would be a part of the
+schema, and a part whose numbers take more bytes than those of the first would have another one."""
+
+
+def _version() -> str:
+    """The version of an entry's content: an entry of other code is not found."""
+    digest = hashlib.sha256(f"{DIGEST} {KEY_BLOCK_ROWS}".encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+_VERSION: Final = _version()
 
 
 class KeyFiles:
     """Entries in ``folder``, which is made if it is missing. Raises OSError if that fails."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    def __init__(
+        self, folder: Path, max_bytes: int, clock: Callable[[], float] = time.time
+    ) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
+        self._clock = clock
+        self._refused_at = -KEY_FILE_NOTED_SECONDS
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._secret = _secret(folder)
         self.seed = int.from_bytes(self._secret)
@@ -57,7 +88,7 @@ class KeyFiles:
             if not _is_whole(path):
                 path.unlink(missing_ok=True)
                 return None
-            os.utime(path)
+            self.use(of)
             with pa.memory_map(str(path)) as mapped:
                 whole = mapped.read_buffer()
             parts = pa.ipc.open_file(pa.BufferReader(whole.slice(0, len(whole) - _SUM_LENGTH)))
@@ -65,16 +96,35 @@ class KeyFiles:
         except (OSError, pa.ArrowInvalid):
             return None
 
-    def takes(self, size: int) -> bool:
-        """Is an entry of this size kept?"""
-        return size <= self._max_bytes
+    def use(self, of: Hashable) -> bool:
+        """Note that an entry is used now; False if the entry was removed."""
+        now = self._clock()
+        with suppress(OSError):
+            os.utime(self._path(of), (now, now))
+            return True
+        return False
 
-    def new(self, of: Hashable) -> NewKeyFile:
-        """A new entry."""
-        return NewKeyFile(self, self._path(of))
+    def new(self, of: Hashable, size: int) -> NewKeyFile | None:
+        """A new entry of about this size; None if there is no room.
 
-    def make_room(self, size: int, new: Path | None = None) -> None:
-        """Remove old entries until the file ``new``, which has this size, fits."""
+        After a refusal there is no room for a while: to look for room takes longer than a search.
+        """
+        now = self._clock()
+        if size > self._max_bytes or abs(now - self._refused_at) < KEY_FILE_NOTED_SECONDS:
+            return None
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700, exist_ok=True)  # anybody may remove the folder
+            has_room = disk_usage(self._folder).free - size >= KEY_FILES_SPARED_BYTES
+            if has_room and self.make_room(size):
+                return NewKeyFile(self, self._path(of))
+        self._refused_at = now
+        return None
+
+    def make_room(self, size: int, new: Path | None = None) -> bool:
+        """Remove old entries until the file ``new``, which has this size, fits; False if it cannot.
+
+        Raises OSError if the disk refuses.
+        """
         found = []
         for path in self._folder.glob(f"*{_SUFFIX}*"):  # a killed process left the start of one
             if path == new:
@@ -82,15 +132,21 @@ class KeyFiles:
             with suppress(FileNotFoundError):  # another process removed the entry
                 status = path.stat()
                 found.append((status.st_mtime, status.st_size, path))
-        total = size + sum(each for _, each, _ in found)
-        for _, each, path in sorted(found):
-            if total <= self._max_bytes:
-                return
+        too_much = size + sum(each for _, each, _ in found) - self._max_bytes
+        now = self._clock()
+        # The clock may have been set back: what was used in the future counts as old, too.
+        old = [each for each in sorted(found) if abs(now - each[0]) > KEY_CACHE_IDLE_SECONDS]
+        if sum(each for _, each, _ in old) < too_much:
+            return False
+        for _, each, path in old:
+            if too_much <= 0:
+                break
             path.unlink(missing_ok=True)
-            total -= each
+            too_much -= each
+        return True
 
     def _path(self, of: Hashable) -> Path:
-        what = repr((DIGEST, of)).encode()
+        what = repr((_VERSION, of)).encode()
         digest = hashlib.blake2b(what, key=self._secret).hexdigest()
         return self._folder / f"{digest}{_SUFFIX}"
 
@@ -117,7 +173,7 @@ class NewKeyFile:
                 self._sink = pa.OSFile(str(self._partial), "wb")
                 self._file = pa.ipc.new_file(self._sink, batch.schema)
             self._file.write_batch(batch)
-        except OSError:
+        except (OSError, pa.ArrowException):
             self.discard()
 
     def finish(self) -> bool:
@@ -130,11 +186,10 @@ class NewKeyFile:
                 total = _sum(file, os.fstat(file.fileno()).st_size)
                 file.write(total.to_bytes(_SUM_LENGTH))
                 size = file.tell()
-            if not self._files.takes(size):
+            if not self._files.make_room(size, self._partial):
                 raise OSError("the entry is too large")
-            self._files.make_room(size, self._partial)
             self._partial.rename(self._path)
-        except OSError:
+        except (OSError, pa.ArrowException):
             self.discard()
             return False
         return True
@@ -142,7 +197,7 @@ class NewKeyFile:
     def discard(self) -> None:
         """Remove what is written."""
         self._is_lost = True
-        with suppress(OSError):
+        with suppress(OSError, pa.ArrowException):
             self._close()
         with suppress(OSError):
             self._partial.unlink(missing_ok=True)
@@ -176,6 +231,8 @@ def _secret(folder: Path) -> bytes:
     try:
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_SEED_LENGTH))
+            file.flush()
+            os.fsync(file.fileno())  # zeros, as a power cut leaves them, are no secret
         with suppress(FileExistsError):
             os.link(mine, path)
         if path.stat().st_size != _SEED_LENGTH:  # a power cut left an empty file
@@ -186,21 +243,22 @@ def _secret(folder: Path) -> bytes:
 
 
 def _batch(arrays: Arrays) -> pa.RecordBatch:
-    """A part as a batch of one row: a value of bytes for each array, which has the type's name."""
-    names = [f"{name}:{array.dtype.str}" for name, array in arrays.items()]
-    values = [
+    """A part as a batch of one row: a value of bytes for each array, and the types."""
+    values: list[Any] = [
         pa.array([np.ascontiguousarray(array).tobytes()], pa.large_binary())
         for array in arrays.values()
     ]
-    return pa.RecordBatch.from_arrays(values, names)
+    types = pa.array([" ".join(array.dtype.str for array in arrays.values())])
+    return pa.RecordBatch.from_arrays([*values, types], [*arrays, _TYPES])
 
 
 def _arrays(batch: pa.RecordBatch) -> Arrays:
-    found = {}
-    for column, whole in zip(batch.columns, batch.schema.names, strict=True):
-        name, dtype = whole.split(":")
-        found[name] = np.frombuffer(column[0].as_buffer(), np.dtype(dtype))
-    return found
+    *names, _ = batch.schema.names
+    types = batch.column(_TYPES)[0].as_py().split()
+    return {
+        name: np.frombuffer(batch.column(name)[0].as_buffer(), np.dtype(type))
+        for name, type in zip(names, types, strict=True)
+    }
 
 
 def _is_whole(path: Path) -> bool:

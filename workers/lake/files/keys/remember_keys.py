@@ -50,6 +50,7 @@ class _Entry:
     is_open: bool = True
     _parts: list[Part] = field(default_factory=list)
     _size: int = 0
+    _has_part: bool = False
 
     def add(self, columns: Sequence[pa.Array[Any]], numbers: Numbers, start: int) -> None:
         if not self.is_open:
@@ -65,6 +66,7 @@ class _Entry:
             self._keep(packed)
 
     def _keep(self, part: Part) -> None:
+        self._has_part = True
         if self.file is not None:
             self.file.add(part.arrays())
             return
@@ -91,7 +93,8 @@ class _Entry:
                 self._keep(part)
         if not self.is_open:
             return
-        if self.file is None:
+        if self.file is None or not self._has_part:
+            # Without a part no row has a key, or the piece has no row group: memory suffices.
             self.cache.put(self.of, self._parts)
         elif self.file.finish():
             self.cache.load(self.of)
@@ -132,6 +135,8 @@ def remember(
 
 def _entry(cache: KeyCache, of: Hashable, size: int, hashed: bool, large: bool) -> _Entry | None:
     hashing = Hashing(cache.seed) if hashed else None
-    if large and cache.files is not None and cache.files.takes(size):
-        return _Entry(cache, of, hashing, cache.files.new(of))
+    if large and cache.files is not None and not cache.refuses(of):
+        file = cache.files.new(of, size)
+        if file is not None:
+            return _Entry(cache, of, hashing, file)
     return _Entry(cache, of, hashing, None) if cache.takes(of, size) else None

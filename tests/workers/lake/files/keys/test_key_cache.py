@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.limits import KEY_BLOCK_ROWS, KEY_CACHE_ENTRY_BYTES, KEY_CACHE_IDLE_SECONDS
+from config.limits import (
+    KEY_BLOCK_ROWS,
+    KEY_CACHE_ENTRY_BYTES,
+    KEY_CACHE_IDLE_SECONDS,
+    KEY_FILE_NOTED_SECONDS,
+)
 from workers.columnar.key_search import KeyNumbers, Numbers
 from workers.lake.files.keys.key_cache import KeyCache, Packed, pack
+from workers.lake.files.keys.key_files import KeyFiles
 
 ENDS = -(2**63), 2**63 - 1
 SPANS = st.sampled_from([0, 1, 255, 256, 65_535, 65_536, 2**32 - 1])
@@ -146,3 +153,70 @@ def test_what_nobody_asks_for_makes_room() -> None:
     known.put("newest", kept)
     for of, there in (("young", True), ("new", False), ("newest", True)):
         assert (known.get(of) is kept) == there, of
+
+
+def mapped(
+    patch: pytest.MonkeyPatch, folder: Path, *names: str, now: list[float] | None = None
+) -> Any:
+    """A cache with entries on the disk, and the list of the entries that are read."""
+    files = KeyFiles(folder, 10**6)
+    for name in names:
+        entry = files.new(name, 1)
+        assert entry
+        entry.add(packed(range(1000)).arrays())
+        assert entry.finish()
+    times = now or [0.0]
+    known = KeyCache(max_bytes=0, files=files, clock=lambda: times[0])
+    reads: list[object] = []
+    load = KeyFiles.load
+
+    def counted(self: KeyFiles, of: object) -> Any:
+        reads.append(of)
+        return load(self, of)
+
+    patch.setattr(KeyFiles, "load", counted)
+    return known, reads
+
+
+def test_what_is_mapped_is_read_once_though_the_memory_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read is to compute the checksum of the whole file, which no batch waits for."""
+    known, reads = mapped(monkeypatch, tmp_path, "a", "b")
+    for _ in range(3):
+        assert known.get("a")
+        assert known.get("b")
+    assert reads == ["a", "b"]
+
+
+def test_what_is_mapped_and_not_used_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is removed takes its room on the disk as long as anybody maps it."""
+    now = [0.0]
+    known, reads = mapped(monkeypatch, tmp_path, "a", "b", now=now)
+    assert known.get("a")
+    assert known.get("b")
+    now[0] = KEY_CACHE_IDLE_SECONDS
+    assert known.get("b")
+    now[0] += 1
+    assert known.get("b")
+    assert list(known._mapped) == ["b"]
+    assert known.get("a")
+    assert reads == ["a", "b", "a"]
+
+
+def test_the_use_of_what_is_mapped_is_noted_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    known, reads = mapped(monkeypatch, tmp_path, "a", now=now)
+    assert known.get("a")
+    path = known.files._path("a")
+    path.unlink()
+    now[0] = KEY_FILE_NOTED_SECONDS - 1
+    assert known.get("a"), "what is mapped stays"
+    now[0] += 1
+    assert known.get("a") is None, "another process removed the file: the room is given back"
+    assert not known._mapped
+    assert reads == ["a", "a"]

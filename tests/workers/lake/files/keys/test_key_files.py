@@ -9,14 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from config.limits import KEY_CACHE_IDLE_SECONDS, KEY_FILE_NOTED_SECONDS, KEY_FILES_SPARED_BYTES
+from workers.lake.files.keys import key_files
 from workers.lake.files.keys.key_files import Arrays, KeyFiles, open_key_files
 
 MOST = 100_000
+NOW = 10_000.0
 PART: Arrays = {"start": np.array([7]), "places": np.arange(300, dtype=np.int32)}
 
 
 def keep(files: KeyFiles, of: object, *parts: Arrays) -> bool:
-    entry = files.new(of)
+    size = sum(array.nbytes for part in parts for array in part.values())
+    entry = files.new(of, size)
+    if entry is None:
+        return False
     for part in parts:
         entry.add(part)
     return entry.finish()
@@ -71,43 +77,137 @@ def test_a_torn_entry_is_removed(tmp_path: Path, cut: int) -> None:
     assert entries(tmp_path) == []
 
 
+def kept(files: KeyFiles, *names: str) -> list[bool]:
+    return [files._path(name).exists() for name in names]
+
+
+def a_full_folder(folder: Path, clock: Any = lambda: NOW) -> tuple[KeyFiles, int]:
+    """Three entries, last used at the times 2, 1 and 3."""
+    keep(KeyFiles(folder, MOST), "one", PART)
+    size = entries(folder)[0].stat().st_size
+    files = KeyFiles(folder, 3 * size, clock)
+    assert keep(files, "two", PART)
+    assert keep(files, "three", PART)
+    for n, name in enumerate(("two", "one", "three")):
+        os.utime(files._path(name), (n, n))
+    return files, size
+
+
 def test_the_oldest_make_room(tmp_path: Path) -> None:
-    files = KeyFiles(tmp_path, MOST)
-    keep(files, "one", PART)
-    size = entries(tmp_path)[0].stat().st_size
-    files = KeyFiles(tmp_path, 3 * size)
-    keep(files, "two", PART)
-    keep(files, "three", PART)
-    for n, path in enumerate(files._path(of) for of in ("two", "one", "three")):
-        os.utime(path, (n, n))
+    files, _ = a_full_folder(tmp_path)
     assert files.load("two") is not None, "asked for: it is the last that goes"
-    keep(files, "four", PART)
-    assert [files.load(of) is not None for of in ("one", "two", "three", "four")] == [
-        False,
-        True,
-        True,
-        True,
-    ]
+    assert keep(files, "four", PART)
+    assert kept(files, "one", "two", "three", "four") == [False, True, True, True]
+
+
+@pytest.mark.parametrize("used", [NOW, NOW - KEY_CACHE_IDLE_SECONDS])
+def test_entries_in_use_stay_and_the_new_one_is_refused(tmp_path: Path, used: float) -> None:
+    """Else no file of a table that is too large were there when it is needed, and each batch
+    would write all entries again. A removed entry that is mapped takes its room all the same."""
+    now = [NOW]
+    files, size = a_full_folder(tmp_path, lambda: now[0])
+    for name in ("one", "two", "three"):
+        os.utime(files._path(name), (used, used))
+    assert not keep(files, "four", PART)
+    assert kept(files, "one", "two", "three", "four") == [True, True, True, False]
+    assert sum(path.stat().st_size for path in entries(tmp_path)) == 3 * size
+    assert files.use("two")
+    now[0] += KEY_CACHE_IDLE_SECONDS - 1
+    assert files.use("one")
+    now[0] += 2
+    assert keep(files, "four", PART)
+    assert kept(files, "one", "four") == [True, True]
+    assert sum(kept(files, "two", "three")) == 1
+    assert not files.use("none")
+
+
+def test_what_was_used_in_the_future_is_old(tmp_path: Path) -> None:
+    """The clock was set back: without this no entry would ever go."""
+    files, _ = a_full_folder(tmp_path)
+    for name in ("one", "two", "three"):
+        os.utime(files._path(name), (2 * NOW, 2 * NOW))
+    assert keep(files, "four", PART)
+
+
+def test_no_room_is_looked_for_again_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look-up asks for every file of a table that is too large."""
+    now = [NOW]
+    files, _ = a_full_folder(tmp_path, lambda: now[0])
+    for name in ("one", "two", "three"):
+        os.utime(files._path(name), (NOW, NOW))
+    assert files.new("four", 1) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyFiles, "make_room", None)
+        assert files.new("four", 1) is None
+    now[0] += KEY_FILE_NOTED_SECONDS
+    for path in entries(tmp_path):
+        path.unlink()
+    assert files.new("four", 1) is not None
+
+
+def test_the_disk_keeps_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog and the spool need the last bytes of the disk more."""
+
+    class Usage:
+        free = KEY_FILES_SPARED_BYTES + 10
+
+    monkeypatch.setattr(key_files, "disk_usage", lambda _folder: Usage)
+    files = KeyFiles(tmp_path, MOST)
+    assert files.new("a", 10) is not None
+    assert files.new("a", 11) is None
+
+
+def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    files = KeyFiles(tmp_path / "keys", MOST)
+    (tmp_path / "keys" / "seed").unlink()
+    (tmp_path / "keys").rmdir()
+    assert keep(files, "a", PART)
+    assert equal(files.load("a"), PART)
+    assert (tmp_path / "keys").stat().st_mode & 0o777 == 0o700
+
+
+def test_parts_have_numbers_of_different_widths(tmp_path: Path) -> None:
+    files = KeyFiles(tmp_path, MOST)
+    parts: list[Arrays] = [{"above": np.arange(3, dtype=each)} for each in ("u1", "u2", "u4")]
+    assert keep(files, "a", *parts)
+    assert equal(files.load("a"), *parts)
+
+
+def test_an_entry_of_other_code_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = KeyFiles(tmp_path, MOST)
+    keep(files, "a", PART)
+    monkeypatch.setattr(key_files, "KEY_BLOCK_ROWS", 512)
+    assert key_files._version() != key_files._VERSION
+    monkeypatch.setattr(key_files, "_VERSION", key_files._version())
+    assert files.load("a") is None
 
 
 def test_an_entry_that_is_too_large_drives_nothing_out(tmp_path: Path) -> None:
     files = KeyFiles(tmp_path, MOST)
     keep(files, "a", PART)
-    large = {"places": np.zeros(MOST, np.int8)}
-    assert not files.takes(MOST + 1)
-    assert not keep(files, "b", large)
+    assert files.new("b", MOST + 1) is None
+    entry = files.new("b", 1)
+    assert entry is not None
+    entry.add({"places": np.zeros(MOST, np.int8)})
+    assert not entry.finish(), "larger than expected"
     assert files.load("a") is not None
     assert len(entries(tmp_path)) == 1
 
 
 def test_an_entry_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
     files = KeyFiles(tmp_path, MOST)
-    entry = files.new("a")
+    entry, other = files.new("a", 1), files.new("b", 1)
+    assert entry
+    assert other
     entry.add(PART)
     entry.discard()
     entry.add(PART)
     assert not entry.finish()
-    assert not files.new("b").finish(), "nothing was written"
+    assert not other.finish(), "nothing was written"
     assert entries(tmp_path) == []
 
 
@@ -129,7 +229,9 @@ def test_a_disk_that_refuses_costs_the_entry(
 
 def test_what_a_killed_process_left_makes_room_too(tmp_path: Path) -> None:
     files = KeyFiles(tmp_path, MOST)
-    files.new("a").add(PART)
+    entry = files.new("a", 1)
+    assert entry
+    entry.add(PART)
     (left,) = entries(tmp_path)
     os.utime(left, (1, 1))
     files.make_room(MOST)

@@ -96,6 +96,33 @@ def test_a_file_that_is_not_read_whole_is_not_remembered(
     assert cache.get("a") is not None
 
 
+@pytest.mark.parametrize("values", [INTS[:0], pa.array([None, None], pa.string())])
+def test_a_piece_without_keys_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: Any
+) -> None:
+    """A file with one row group has pieces without rows: no batch opens the file for them."""
+    monkeypatch.setattr(remember_keys, "ALWAYS_READ_ROWS", 1)
+    cache = a_cache(tmp_path)
+    hashed = values.type == pa.string()
+    with remember(cache, "a", 2, hashed=hashed, has_cheap_requests=False) as entry:
+        if len(values):
+            entry.add([values], numbers_of([values]), 0)
+    assert cache.get("a") == []
+    assert not on_disk(tmp_path)
+
+
+def test_a_disk_that_refuses_costs_the_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remember_keys, "ALWAYS_READ_ROWS", 1)
+    cache = a_cache(tmp_path)
+    with remember(cache, "a", 3, hashed=True, has_cheap_requests=True) as entry:
+        entry.add([TEXTS], numbers_of([TEXTS]), 0)
+        (tmp_path / "seed").unlink()
+        tmp_path.rmdir()
+    assert cache.get("a") is None, "an entry without parts would say that the file has no rows"
+
+
 @pytest.mark.parametrize("values", [[1, 2**40], [1, None]])
 def test_numbers_that_cannot_be_packed_are_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[Any]
@@ -106,6 +133,9 @@ def test_numbers_that_cannot_be_packed_are_not_tried_again(
     assert cache.get("a") is None
     assert not on_disk(tmp_path)
     assert not cache.takes("a", 1)
+    monkeypatch.setattr(KeyFiles, "new", None)
+    with remember(cache, "a", 2, hashed=False, has_cheap_requests=False) as entry:
+        assert not entry.is_open
 
 
 def test_nothing_is_remembered_without_a_cache() -> None:
