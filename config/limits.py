@@ -253,6 +253,9 @@ DICTIONARY_PAGE_BYTES: Final = 16 * _KB
 """The largest dictionary of a column in a Parquet file."""
 PAGE_BYTES: Final = 128 * _KB
 """The amount that a reader unpacks at a time. With 1 MB a scan of 3 M rows took 8 % longer."""
+LOADED_TABLE_SECONDS: Final = 30.0
+"""The age up to which a commit uses the object of a table from the commit before: the keys of the
+store that came with it last for minutes at least."""
 OPEN_COMMITS: Final = 10
 """The commits of a lake table that a power cut may take, before they are synchronised: half of the
 metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""

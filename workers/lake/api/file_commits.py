@@ -44,9 +44,10 @@ def list_files(api: JavaApi, ident: LakeIdent, branch: str) -> FileList:
     return FileList(tip, tuple(files))
 
 
-def commit_files(api: JavaApi, ident: LakeIdent, branch: str, change: FileChange) -> FileTotals:
-    """See ``FileCommits.commit_files``."""
-    table = api.load(ident)
+def commit_files(
+    api: JavaApi, table: Any, ident: LakeIdent, branch: str, change: FileChange
+) -> FileTotals:
+    """See ``FileCommits.commit_files``. The commit reads the newest state of ``table``."""
     snapshot = table.snapshot(branch)
     if snapshot is None or _layout_of(table.operations().current()) != change.layout:
         raise changed_meanwhile(ident)
@@ -69,28 +70,32 @@ def commit_files(api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
 
 def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
     """The kind of Iceberg commit that the change needs, with the files."""
+
+    def new_rows(file: NewFile) -> Any:
+        return api.data_file(table, file, stored=file.path in change.stored)
+
     if change.removed:
         update = table.newRewrite().validateFromSnapshot(tip)
         for each in change.removed:
             update.deleteFile(api.listed_file(table, each))
         for each in change.removed_deletes:
-            update.deleteFile(api.delete_file(table, each))
+            update.deleteFile(api.delete_file(table, each, stored=True))
         for each in change.added:
-            update.addFile(api.data_file(table, each))
+            update.addFile(new_rows(each))
     elif change.added_deletes or change.removed_deletes:
         # Iceberg then refuses a second deletion vector for a data file, unless the commit removes
         # the first vector.
         update = table.newRowDelta().validateFromSnapshot(tip)
         for each in change.added:
-            update.addRows(api.data_file(table, each))
+            update.addRows(new_rows(each))
         for each in change.added_deletes:
-            update.addDeletes(api.delete_file(table, each))
+            update.addDeletes(api.delete_file(table, each, stored=each.path in change.stored))
         for each in change.removed_deletes:
-            update.removeDeletes(api.delete_file(table, each))
+            update.removeDeletes(api.delete_file(table, each, stored=True))
     else:
         update = table.newAppend()
         for each in change.added:
-            update.appendFile(api.data_file(table, each))
+            update.appendFile(new_rows(each))
     return update
 
 

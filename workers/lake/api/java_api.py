@@ -310,14 +310,16 @@ class JavaApi:
         finally:
             tasks.close()
 
-    def data_file(self, table: Any, file: NewFile) -> Any:
+    def data_file(self, table: Any, file: NewFile, *, stored: bool = False) -> Any:
         """A new data file, with the bounds and counts of every column from the footer.
 
-        Of a file that brings its footer only the length is asked for, which finds a missing file.
+        Of a file that brings its footer only the length is asked for, which finds a missing file;
+        and not even that if the store has just confirmed the file (``stored``).
         """
         source = table.io().newInputFile(file.path)
         if file.footer:
-            source.getLength()
+            if not stored:
+                source.getLength()
             source = self._in_memory(file.path, file.footer)
         metrics = self._parquet.fileMetrics(source, self._metrics.forTable(table))
         if file.unbounded:
@@ -356,12 +358,13 @@ class JavaApi:
             *bounds,
         )
 
-    def delete_file(self, table: Any, file: NewFile) -> Any:
+    def delete_file(self, table: Any, file: NewFile, *, stored: bool = False) -> Any:
         """A delete file, for a single data file if ``file.of`` names the data file.
 
-        Iceberg does not read the file; asking for the length finds a missing file.
+        Iceberg does not read the file; asking for the length finds a missing file (``data_file``).
         """
-        table.io().newInputFile(file.path).getLength()
+        if not stored:
+            table.io().newInputFile(file.path).getLength()
         builder = self._placed(self._file_metadata.deleteFileBuilder, table, file)
         builder.ofPositionDeletes()
         builder.withPath(file.path).withFileSizeInBytes(file.size).withRecordCount(file.rows)

@@ -34,6 +34,7 @@ from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
+from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, look, move_all, tip_of
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
@@ -84,6 +85,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         self._sql = sql
         self._sessions = sessions
         self._moves_together: bool | None = None
+        self._loaded = LoadedTables()
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -397,7 +399,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     ) -> FileTotals:
         """Add a snapshot to the branch."""
         with self._gateway.api(what) as api:
-            return file_commits.commit_files(api, ident, branch, change)
+            return self._loaded.commit_files(api, ident, branch, change)
 
     def set_main_late(self, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
         """Move ``main`` of a scratch table to the branch, on the state from before ``between``."""

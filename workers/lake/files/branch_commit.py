@@ -120,6 +120,8 @@ class BranchCommits:
         """Make the commit; 40001 if the branch is not at ``tip`` any more."""
         for staged in parts.staged:
             staged.committed = True
+        staged_before = {file.path for own in parts.staged for file in own.files}
+        new = {file.path for file in [*parts.files, *(file for file, _ in deletes.files)]}
         change = FileChange(
             self.files.layout_id,
             added=parts.files,
@@ -127,6 +129,7 @@ class BranchCommits:
             removed_deletes=deletes.replaced,
             summary=properties,
             expected_tip=tip,
+            stored=() if self.files.store.has_cheap_requests else new - staged_before,
         )
         what = f'writing to lake table "{self.ident}"'
         totals = self.commits.commit_files(self.ident, self.branch, change, what)

@@ -254,7 +254,9 @@ class FileChange:
     ``added`` and ``removed`` are data files. The living rows of the ``removed`` ones are in
     ``added``, and no delete of a ``removed`` file may have come meanwhile. ``added_deletes`` and
     ``removed_deletes`` are position deletes or deletion vectors. ``expected_tip`` is the snapshot
-    of the branch in which row positions were looked up.
+    of the branch in which row positions were looked up. ``stored`` are the paths of new files that
+    the store has just confirmed; every other new file is looked for, because a lost file must not
+    be committed.
     """
 
     layout: LayoutId
@@ -264,6 +266,7 @@ class FileChange:
     removed_deletes: Sequence[NewFile] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
     expected_tip: int | None = None
+    stored: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

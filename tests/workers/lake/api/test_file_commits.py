@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from catalog.errcodes import IoError, ReplicationError
@@ -105,6 +107,41 @@ def test_a_file_that_is_lost_is_the_storage_s_failure(
         commit(added=[NewFile(f"{location}/data/none.parquet", 1, 1)])
     assert error.value.code == "58030"
     assert read_history(dest._sessions.get(), lake_ident) == before
+
+
+@pytest.mark.parametrize("kind", ["added", "added_deletes"])
+def test_a_file_that_the_store_has_just_confirmed_is_not_looked_for(
+    gateway_tables: GatewayTableApi,
+    commit: Callable[..., FileTotals],
+    lake_ident: LakeIdent,
+    kind: str,
+) -> None:
+    """Each look is a request to an object store."""
+    location = gateway_tables.metadata(lake_ident, WHAT)["location"]
+    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+    pq.write_metadata(schema, footer := pa.BufferOutputStream())
+    path = f"{location}/data/none.parquet"
+    file = NewFile(path, 1, 1, footer=footer.getvalue().to_pybytes())
+    with pytest.raises(IoError):
+        commit(**{kind: [file]})
+    assert commit(**{kind: [file]}, stored=[path]).tip
+
+
+def test_a_commit_behind_another_process_s_commit_to_the_branch(
+    gateway_tables: GatewayTableApi,
+    commit: Callable[..., FileTotals],
+    iceberg: Make,
+    lake_ident: LakeIdent,
+) -> None:
+    """The table as of the last commit does not count any more."""
+    first = commit()
+    layout = LayoutId(gateway_tables.metadata(lake_ident, WHAT)["table-uuid"], 0, 0, 2)
+    other: Any = iceberg()
+    second = other._tables.commit_files(lake_ident, BRANCH, FileChange(layout), WHAT)
+    assert second.parent == first.tip
+    assert commit().parent == second.tip
+    with pytest.raises(ReplicationError):
+        commit(expected_tip=second.tip)
 
 
 def test_writing_goes_on_after_a_gateway_of_somebody_else_was_closed(

@@ -1,0 +1,91 @@
+"""Which commits read the table first; no server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from catalog.errcodes import IoError
+from config.limits import LOADED_TABLE_SECONDS
+from workers.lake.api import loaded_tables
+from workers.lake.api.loaded_tables import LoadedTables
+from workers.lake.interfaces.table_api import FileChange, FileTotals
+from workers.lake.refusals import changed_meanwhile
+from workers.lake.staged_rows import LayoutId
+from workers.lake.table import LakeIdent
+
+T = LakeIdent("public", "t")
+TOTALS = FileTotals(0, 0, 1, None)
+CHANGE = FileChange(LayoutId("uuid", 0, 0, 2))
+
+
+@dataclass
+class Catalog:
+    """Counts what is loaded; ``errors`` are raised by the commits, one after the other."""
+
+    loaded: int = 0
+    errors: list[Exception | None] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+
+    def load(self, _ident: Any) -> int:
+        self.loaded += 1
+        return self.loaded
+
+    def commit(self, _api: Any, table: int, *_of: Any) -> FileTotals:
+        self.used.append(table)
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return TOTALS
+
+
+@pytest.fixture
+def catalog(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = Catalog()
+    monkeypatch.setattr(loaded_tables, "commit_files", made.commit)
+    return made
+
+
+def test_a_commit_uses_the_table_of_the_commit_before_for_a_while(catalog: Any) -> None:
+    now = [100.0]
+    tables = LoadedTables(clock=lambda: now[0])
+    for _ in range(2):
+        assert tables.commit_files(catalog, T, "b", CHANGE) == TOTALS
+    now[0] += LOADED_TABLE_SECONDS
+    tables.commit_files(catalog, T, "b", CHANGE)
+    tables.commit_files(catalog, T, "b", CHANGE)
+    assert catalog.used == [1, 1, 2, 2]
+
+
+def test_a_table_that_changed_since_is_loaded_and_asked_again(catalog: Any) -> None:
+    tables = LoadedTables()
+    tables.commit_files(catalog, T, "b", CHANGE)
+    catalog.errors = [changed_meanwhile(T), None]
+    assert tables.commit_files(catalog, T, "b", CHANGE) == TOTALS
+    assert catalog.used == [1, 1, 2]
+    catalog.errors = [changed_meanwhile(T), changed_meanwhile(T)]
+    with pytest.raises(type(changed_meanwhile(T))):
+        tables.commit_files(catalog, T, "b", CHANGE)
+    tables.commit_files(catalog, T, "b", CHANGE)
+    assert catalog.used == [1, 1, 2, 2, 3, 4], "what was refused is not used again"
+
+
+def test_after_a_failure_the_table_is_loaded(catalog: Any) -> None:
+    """Nothing is tried again: the commit may have taken effect."""
+    tables = LoadedTables()
+    tables.commit_files(catalog, T, "b", CHANGE)
+    catalog.errors = [IoError("the store is away")]
+    with pytest.raises(IoError):
+        tables.commit_files(catalog, T, "b", CHANGE)
+    tables.commit_files(catalog, T, "b", CHANGE)
+    assert catalog.used == [1, 1, 2]
+
+
+def test_a_new_connection_has_tables_of_its_own(catalog: Any) -> None:
+    tables = LoadedTables()
+    tables.commit_files(catalog, T, "b", CHANGE)
+    other: Any = Catalog(loaded=7)
+    tables.commit_files(other, T, "b", CHANGE)
+    assert catalog.used == [1, 8]

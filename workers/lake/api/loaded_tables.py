@@ -1,0 +1,65 @@
+"""Commit files without reading the table first, if the last commit to the table is a moment ago.
+
+A commit reads the table twice: ``load`` makes Iceberg's object of the table, and the commit itself
+reads the newest state, which the caller's checks look at. The object of the last commit serves as
+well. If the branch or the layout is not as that object says, nothing is committed, and the second
+attempt loads the table.
+
+An object holds the keys of the store that the catalog gave with the table, so an object is used for
+``LOADED_TABLE_SECONDS`` only. Two threads never use an object at a time.
+
+Trace: batch 1 loads the table and commits. Batch 2 comes a second later: the object of batch 1 says
+that the branch is at snapshot 5, and so does the newest state. Maintenance commits to the branch.
+Batch 3: the newest state has snapshot 6, the object has 5. The table is loaded, and the
+commit is made on top of 6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog.errcodes import SerializationFailure
+from config.limits import LOADED_TABLE_SECONDS
+from workers.lake.api.file_commits import commit_files
+from workers.lake.api.java_api import JavaApi
+from workers.lake.interfaces.table_api import FileChange, FileTotals
+from workers.lake.table import LakeIdent
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    api: JavaApi
+    table: Any
+    since: float
+
+
+@dataclass(slots=True)
+class LoadedTables:
+    """Iceberg's objects of tables; ``clock`` is monotonic, in seconds."""
+
+    clock: Callable[[], float] = time.monotonic
+    _loaded: dict[LakeIdent, _Loaded] = field(default_factory=dict)
+
+    def commit_files(
+        self, api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
+    ) -> FileTotals:
+        """See ``FileCommits.commit_files``."""
+        known = self._loaded.pop(ident, None)
+        if known is not None and self._is_good(known, api):
+            try:
+                totals = commit_files(api, known.table, ident, branch, change)
+            except SerializationFailure:
+                pass
+            else:
+                self._loaded[ident] = known
+                return totals
+        fresh = _Loaded(api, api.load(ident), self.clock())
+        totals = commit_files(api, fresh.table, ident, branch, change)
+        self._loaded[ident] = fresh
+        return totals
+
+    def _is_good(self, known: _Loaded, api: JavaApi) -> bool:
+        return known.api is api and self.clock() - known.since < LOADED_TABLE_SECONDS
