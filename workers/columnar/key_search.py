@@ -35,7 +35,7 @@ def is_searchable(type: pa.DataType) -> bool:
 
     Not true for floats (-0.0 and 0.0); lists are never keys.
     """
-    return bool(_is_number(type) or _is_text(type) or pa.types.is_decimal128(type))
+    return bool(_is_number(type) or is_text(type) or pa.types.is_decimal128(type))
 
 
 def _is_number(type: pa.DataType) -> bool:
@@ -47,7 +47,8 @@ def _is_number(type: pa.DataType) -> bool:
     )
 
 
-def _is_text(type: pa.DataType) -> bool:
+def is_text(type: pa.DataType) -> bool:
+    """True for text and bytes."""
     return bool(pa.types.is_string(type) or pa.types.is_binary(type))
 
 
@@ -56,14 +57,11 @@ def is_own_number(types: Sequence[pa.DataType]) -> bool:
     return len(types) == 1 and _is_number(types[0])
 
 
-def numbers_of(columns: Sequence[pa.Array[Any]], seed: int | None = None) -> Numbers:
-    """A number for each row of searchable columns; any number for a row with a NULL.
-
-    With a ``seed`` of 64 bits the number is always a hash.
-    """
-    if seed is None and is_own_number([column.type for column in columns]):
+def numbers_of(columns: Sequence[pa.Array[Any]]) -> Numbers:
+    """A number for each row of searchable columns; any number for a row with a NULL."""
+    if is_own_number([column.type for column in columns]):
         return _plain(columns[0])
-    state = np.full(len(columns[0]), _SEED if seed is None else np.uint64(seed), np.uint64)
+    state = np.full(len(columns[0]), _SEED, np.uint64)
     for column in columns:
         _mix_column(column, state)
     found: Numbers = _constant(state.view(np.int64))
@@ -92,18 +90,27 @@ def _plain(column: Any) -> Numbers:
 def _mix_column(column: Any, state: npt.NDArray[np.uint64]) -> None:
     if not len(column):
         return
-    if _is_text(column.type):
-        _, offsets, text = column.buffers()
-        ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-        data = np.frombuffer(text or b"\0", np.uint8)
-        mix_texts(_constant(ends), _constant(data), state)
-    elif pa.types.is_decimal128(column.type):
-        words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)
-        words = words[column.offset : column.offset + len(column)]
-        mix_numbers(_constant(words[:, 0].copy()), state)
-        mix_numbers(_constant(words[:, 1].copy()), state)
+    if is_text(column.type):
+        mix_texts(*text_of(column), state)
     else:
-        mix_numbers(_plain(column), state)
+        for words in words_of(column):
+            mix_numbers(words, state)
+
+
+def text_of(column: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Where the values of a column of bytes begin, and the last one ends, and the bytes."""
+    _, offsets, text = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return _constant(ends), _constant(np.frombuffer(text or b"\0", np.uint8))
+
+
+def words_of(column: Any) -> list[Numbers]:
+    """The values of a column without text: a word of 64 bits each, or two."""
+    if not pa.types.is_decimal128(column.type):
+        return [_plain(column)]
+    words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)
+    words = words[column.offset : column.offset + len(column)]
+    return [_constant(words[:, 0].copy()), _constant(words[:, 1].copy())]
 
 
 class KeyNumbers:

@@ -30,6 +30,7 @@ from workers.columnar.frame import frame
 from workers.columnar.kernel import can_keep, kept
 from workers.columnar.key_search import KeyNumbers, Numbers, numbers_of
 from workers.columnar.key_table import count_buckets, fill_buckets, probe
+from workers.columnar.secret_hash import secret_numbers_of
 from workers.columnar.subtransactions import Subtransactions
 from workers.parent_death import die_with_parent
 
@@ -91,6 +92,7 @@ def warm() -> None:
         for key in ([number], [number, keys]):
             numbers = numbers_of(key)
             KeyNumbers(numbers).search(numbers)
+            secret_numbers_of(key, 0)
     warm_key_table(numbers)
     warm_copy()
     subtransactions = Subtransactions()

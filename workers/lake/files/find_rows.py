@@ -133,7 +133,7 @@ class RowLookup:
         self._ascending = np.sort(numbers) if self._exact and self._cache else numbers
         self._hashes: SearchedHashes | None = None
         if self._cache is not None and not is_plain:
-            self._hashes = SearchedHashes.of(columns, numbers, self._cache.seed)
+            self._hashes = SearchedHashes.of(columns, numbers, self._cache.secret)
 
     def find(
         self, files: Sequence[LiveFile], deleted: DeletedRowsCache, fetched: Sequence[str] = ()

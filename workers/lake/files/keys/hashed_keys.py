@@ -1,10 +1,10 @@
 """The keys of a data file as hashes, for keys that are no numbers: texts, decimals, columns.
 
 A key has two hashes of 64 bits, of the key's bytes. The first is the number that look-ups use
-(``numbers_of``). The second has a secret seed of the data directory. Equal hashes are taken for
-equal keys, and the table's key column is not read again. Two different keys have equal hashes with
-a chance of 1 in 2^128; for a billion rows and a billion searched keys the chance is 1 in 10^20. A
-writer of rows cannot look for such keys without the seed.
+(``numbers_of``). The second has the secret of the data directory (``secret_hash``). Equal hashes
+are taken for equal keys, and the table's key column is not read again. Two different keys have
+equal hashes with a chance of 1 in 2^128; for a billion rows and a billion searched keys the chance
+is 1 in 10^20. A writer of rows cannot look for such keys without the secret.
 
 A row takes 20 bytes. Rows with a NULL in the key have no entry.
 
@@ -23,8 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from config.limits import HASHED_AT_ONCE_ROWS
-from workers.columnar.key_search import Numbers, numbers_of
+from workers.columnar.key_search import Numbers
 from workers.columnar.key_table import count_buckets, fill_buckets, probe
+from workers.columnar.secret_hash import secret_numbers_of
 from workers.lake.files.keys.key_files import Arrays
 
 _ROWS_A_BUCKET: Final = 4
@@ -39,10 +40,10 @@ class SearchedHashes:
     at: Numbers
 
     @classmethod
-    def of(cls, columns: Sequence[pa.Array[Any]], numbers: Numbers, seed: int) -> SearchedHashes:
+    def of(cls, columns: Sequence[pa.Array[Any]], numbers: Numbers, secret: int) -> SearchedHashes:
         """``numbers`` are the first hashes of the key columns."""
         order = np.argsort(numbers.view(np.uint64))
-        return cls(_fixed(numbers[order]), _fixed(numbers_of(columns, seed)[order]), order)
+        return cls(_fixed(numbers[order]), _fixed(secret_numbers_of(columns, secret)[order]), order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def hash_rows(rows: Numbers, numbers: Numbers, checks: Numbers) -> HashedKeys:
 class Hashing:
     """Collects the keys of a file's rows in order, some at a time."""
 
-    seed: int
+    secret: int
     _rows: list[Numbers] = field(default_factory=list)
     _numbers: list[Numbers] = field(default_factory=list)
     _checks: list[Numbers] = field(default_factory=list)
@@ -121,7 +122,7 @@ class Hashing:
         self, columns: Sequence[pa.Array[Any]], numbers: Numbers, start: int
     ) -> Iterator[HashedKeys]:
         """Take rows from position ``start`` on; yield what is enough for a part."""
-        checks = numbers_of(columns, self.seed)
+        checks = secret_numbers_of(columns, self.secret)
         rows = np.arange(start, start + len(numbers))
         nulls = [column for column in columns if column.null_count]
         if nulls:

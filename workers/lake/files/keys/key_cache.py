@@ -39,6 +39,7 @@ from config.limits import (
     UNPACK_AT_ONCE_BLOCKS,
 )
 from workers.columnar.key_search import KeyNumbers, Numbers
+from workers.columnar.secret_hash import SECRET_BITS
 from workers.lake.files.keys.hashed_keys import HashedKeys
 from workers.lake.files.keys.key_files import Arrays, KeyFiles
 
@@ -116,7 +117,7 @@ Part = Packed | HashedKeys
 class KeyCache:
     """Keys by file and piece. An entry None says: the keys cannot be packed.
 
-    Without ``files`` all keys are in memory. ``seed`` is that of the second hash of keys. Entries
+    Without ``files`` all keys are in memory. ``secret`` is that of the second hash of keys. Entries
     of ``files`` are mapped: they take no memory of the cache, and none is refused, because to map
     one means to read all of it for the checksum. Without a use for a while they are dropped.
     """
@@ -124,7 +125,7 @@ class KeyCache:
     max_bytes: int = KEY_CACHE_BYTES
     clock: Callable[[], float] = time.monotonic
     files: KeyFiles | None = None
-    seed: int = field(default_factory=lambda: secrets.randbits(64))
+    secret: int = field(default_factory=lambda: secrets.randbits(SECRET_BITS))
     _entries: OrderedDict[Hashable, _Entry] = field(default_factory=OrderedDict)
     _mapped: OrderedDict[Hashable, _Mapped] = field(default_factory=OrderedDict)
     _bytes: int = 0
@@ -132,7 +133,7 @@ class KeyCache:
 
     def __post_init__(self) -> None:
         if self.files is not None:
-            self.seed = self.files.seed
+            self.secret = self.files.secret
 
     def get(self, of: Hashable) -> Sequence[Part] | None:
         """The keys; None if missing, or if the keys cannot be packed."""

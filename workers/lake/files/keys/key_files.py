@@ -43,12 +43,13 @@ from config.limits import (
     KEY_FILES_SPARED_BYTES,
 )
 from workers.columnar.kernel import DIGEST
+from workers.columnar.secret_hash import SECRET_BITS
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 """The arrays of a part of an entry, by name."""
 
 _SEED: Final = "seed"
-_SEED_LENGTH: Final = 8
+_SEED_LENGTH: Final = SECRET_BITS // 8
 _SUM_LENGTH: Final = 4
 _SUFFIX: Final = ".keys"
 _TYPES: Final = "types"
@@ -78,8 +79,8 @@ class KeyFiles:
         self._clock = clock
         self._refused_at = -KEY_FILE_NOTED_SECONDS
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._secret = _secret(folder)
-        self.seed = int.from_bytes(self._secret)
+        self._key = _secret(folder)
+        self.secret = int.from_bytes(self._key)
 
     def load(self, of: Hashable) -> list[Arrays] | None:
         """The parts of an entry; None if there is none, or it is damaged."""
@@ -147,7 +148,7 @@ class KeyFiles:
 
     def _path(self, of: Hashable) -> Path:
         what = repr((_VERSION, of)).encode()
-        digest = hashlib.blake2b(what, key=self._secret).hexdigest()
+        digest = hashlib.blake2b(what, key=self._key).hexdigest()
         return self._folder / f"{digest}{_SUFFIX}"
 
 

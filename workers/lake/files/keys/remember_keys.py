@@ -134,7 +134,7 @@ def remember(
 
 
 def _entry(cache: KeyCache, of: Hashable, size: int, hashed: bool, large: bool) -> _Entry | None:
-    hashing = Hashing(cache.seed) if hashed else None
+    hashing = Hashing(cache.secret) if hashed else None
     if large and cache.files is not None and not cache.refuses(of):
         file = cache.files.new(of, size)
         if file is not None:

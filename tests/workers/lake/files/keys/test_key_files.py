@@ -49,7 +49,7 @@ def test_an_entry_is_there_for_the_next_process(tmp_path: Path) -> None:
     other = {"start": np.array([9]), "places": np.zeros(0, np.int32)}
     assert keep(files, ("a", 1), PART, other)
     again = KeyFiles(tmp_path / "keys", MOST)
-    assert again.seed == files.seed
+    assert again.secret == files.secret
     assert equal(again.load(("a", 1)), PART, other)
     assert again.load(("a", 2)) is None
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "keys").iterdir()} == {0o600}
@@ -253,6 +253,6 @@ def test_a_torn_seed_is_made_anew(tmp_path: Path) -> None:
     keep(files, "a", PART)
     (tmp_path / "seed").write_bytes(b"")
     again = KeyFiles(tmp_path, MOST)
-    assert again.seed != files.seed
+    assert again.secret != files.secret
     assert again.load("a") is None
     assert keep(again, "a", PART)
