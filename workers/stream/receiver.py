@@ -147,6 +147,7 @@ class Receiver(threading.Thread):
         self._heard = now
         self._sent = now
         self._pinged = False
+        self._kept_alive = False
 
     # -- the main thread's side ---------------------------------------------------------------
 
@@ -253,6 +254,7 @@ class Receiver(threading.Thread):
             reply_time=sent if result.keepalive_end else before.reply_time,
             received_bytes=before.received_bytes + size,
         )
+        self._kept_alive |= bool(result.keepalive_end)
         is_part = isinstance(result.control, StreamStart | StreamStop)
         if not is_part or len(result.commits) or self._spool.has_grown:
             self._wake_main()
@@ -344,13 +346,16 @@ class Receiver(threading.Thread):
     def _seconds_to_feedback(self, now: float) -> float:
         """A durable transaction is confirmed at once, a synchronous commit may wait for that.
 
-        A position that only the reception moved is confirmed after a while.
+        So is the position of a keepalive: behind a commit of which nothing is published, the
+        publisher sends a keepalive, and the commit waits. A position that only pieces of a
+        transaction moved is confirmed after a while.
         """
         with self._lock:
             flush, durable = self._get_flush_position().flush, self._positions.durable
-        if durable > self._reported.flush:
+        moved = flush != self._reported.flush
+        if durable > self._reported.flush or (moved and self._kept_alive):
             return 0.0
-        waits = [RECEIVED_FEEDBACK_SECONDS] if flush != self._reported.flush else []
+        waits = [RECEIVED_FEEDBACK_SECONDS] if moved else []
         if interval := self._limits.wal_receiver_status_interval:
             waits.append(interval)
         return max(0.0, self._sent + min(waits, default=inf) - now)
@@ -360,6 +365,7 @@ class Receiver(threading.Thread):
         with self._lock:
             positions = self._get_flush_position()
         if not force and positions.write == InvalidXLogRecPtr:
+            self._sent = time.monotonic()  # nothing to tell: the next look is an interval away
             return
         if positions.flush > self._remembered:
             # Stored before the sending: a later worker can then tell a slot that another client
@@ -374,6 +380,7 @@ class Receiver(threading.Thread):
         )
         self._sent = time.monotonic()
         self._reported = positions
+        self._kept_alive = False
         self._stats = replace(
             self._stats,
             last_lsn=positions.write,

@@ -233,6 +233,27 @@ def test_what_was_received_is_confirmed_now_and_then_and_what_is_durable_at_once
     assert remembered == [100, 1000, 1300]
 
 
+def test_the_position_of_a_keepalive_is_confirmed_at_once(receiver: Receiver) -> None:
+    """A synchronous commit of tables that are not published waits for nothing else."""
+    for lsn, keepalive_end, sends in ((100, 0, 0), (200, 200, 1), (300, 0, 1), (400, 400, 2)):
+        receiver._positions.received(lsn)
+        receiver._heard_something(drained(lsn, 1, keepalive_end), 10)
+        receiver._maybe_send_feedback()
+        assert len(sent(receiver)) == sends, lsn
+    receiver._heard_something(drained(400, 1, 400), 10)
+    receiver._maybe_send_feedback()
+    assert len(sent(receiver)) == 2, "nothing is new"
+
+
+def test_a_stream_without_a_first_message_is_waited_for(receiver: Receiver) -> None:
+    """Nothing can be confirmed, and the thread does not ask again and again."""
+    receiver.set_limits(replace(LIMITS, wal_receiver_status_interval=10.0))
+    receiver._sent -= 11
+    receiver._maybe_send_feedback()
+    assert sent(receiver) == []
+    assert receiver._seconds_to_feedback(receiver._sent) == 10.0
+
+
 def test_one_whole_transaction_is_received_however_small_the_spool(receiver: Receiver) -> None:
     receiver.set_limits(replace(LIMITS, spool_max_size=0))
     buf, position = receiver._spool.writable()
