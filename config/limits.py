@@ -171,9 +171,8 @@ network cards gather messages without help."""
 RECEIVE_TURN_SECONDS: Final = 1.0
 """The longest wait of the receive thread for the socket."""
 RECEIVED_FEEDBACK_SECONDS: Final = 0.1
-"""Time between two confirmations of what was received and holds no transaction of ours. Each costs
-a write to the catalog, and a publisher that sends its changes one by one gives thousands a second.
-"""
+"""Time between two confirmations of pieces of a transaction. Each costs a write to the catalog, and
+a publisher that sends its changes one by one would have thousands a second."""
 PAUSED_FEEDBACK_SECONDS: Final = 10.0
 """Time between two confirmations of a paused receiver if ``wal_receiver_status_interval`` is 0."""
 SENDER_TIMEOUT_SECONDS: Final = 60.0
