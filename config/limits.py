@@ -255,6 +255,8 @@ PAGE_BYTES: Final = 128 * _KB
 LOADED_TABLE_SECONDS: Final = 30.0
 """The age up to which a commit uses the object of a table from the commit before: the keys of the
 store that came with it last for minutes at least."""
+LOADED_AT_ONCE_TABLES: Final = 100
+"""Such objects of a process: each holds a table's metadata, up to some MB, in the lake server."""
 OPEN_COMMITS: Final = 10
 """The commits of a lake table that a power cut may take, before they are synchronised: half of the
 metadata files that Iceberg keeps (``TABLE_PROPERTIES``)."""

@@ -6,7 +6,9 @@ well. If the branch or the layout is not as that object says, nothing is committ
 attempt loads the table.
 
 An object holds the keys of the store that the catalog gave with the table, so an object is used for
-``LOADED_TABLE_SECONDS`` only. Two threads never use an object at a time.
+``LOADED_TABLE_SECONDS`` only. An object also holds the table's metadata in the lake server's heap,
+so old objects go, and ``LOADED_AT_ONCE_TABLES`` stay at most. Two threads never use an object at a
+time.
 
 Trace: batch 1 loads the table and commits. Batch 2 comes a second later: the object of batch 1 says
 that the branch is at snapshot 5, and so does the newest state. Maintenance commits to the branch.
@@ -16,13 +18,14 @@ commit is made on top of 6.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from catalog.errcodes import SerializationFailure
-from config.limits import LOADED_TABLE_SECONDS
+from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api.file_commits import commit_files
 from workers.lake.api.java_api import JavaApi
 from workers.lake.interfaces.table_api import FileChange, FileTotals
@@ -42,24 +45,32 @@ class LoadedTables:
 
     clock: Callable[[], float] = time.monotonic
     _loaded: dict[LakeIdent, _Loaded] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def commit_files(
         self, api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
     ) -> FileTotals:
         """See ``FileCommits.commit_files``."""
-        known = self._loaded.pop(ident, None)
-        if known is not None and self._is_good(known, api):
+        with self._lock:
+            known = self._loaded.pop(ident, None)
+        if known is not None and known.api is api and self._is_young(known):
             try:
                 totals = commit_files(api, known.table, ident, branch, change)
             except SerializationFailure:
                 pass
             else:
-                self._loaded[ident] = known
+                self._keep(ident, known)
                 return totals
         fresh = _Loaded(api, api.load(ident), self.clock())
         totals = commit_files(api, fresh.table, ident, branch, change)
-        self._loaded[ident] = fresh
+        self._keep(ident, fresh)
         return totals
 
-    def _is_good(self, known: _Loaded, api: JavaApi) -> bool:
-        return known.api is api and self.clock() - known.since < LOADED_TABLE_SECONDS
+    def _keep(self, ident: LakeIdent, loaded: _Loaded) -> None:
+        with self._lock:
+            self._loaded[ident] = loaded
+            young = [(each, known) for each, known in self._loaded.items() if self._is_young(known)]
+            self._loaded = dict(young[-LOADED_AT_ONCE_TABLES:])
+
+    def _is_young(self, known: _Loaded) -> bool:
+        return self.clock() - known.since < LOADED_TABLE_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catalog.errcodes import IoError
-from config.limits import LOADED_TABLE_SECONDS
+from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api import loaded_tables
 from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.interfaces.table_api import FileChange, FileTotals
@@ -81,6 +81,18 @@ def test_after_a_failure_the_table_is_loaded(catalog: Any) -> None:
         tables.commit_files(catalog, T, "b", CHANGE)
     tables.commit_files(catalog, T, "b", CHANGE)
     assert catalog.used == [1, 1, 2]
+
+
+def test_objects_are_few_and_young(catalog: Any) -> None:
+    """Each holds a table's metadata in the lake server's heap."""
+    now = [100.0]
+    tables = LoadedTables(clock=lambda: now[0])
+    for n in range(LOADED_AT_ONCE_TABLES + 5):
+        tables.commit_files(catalog, LakeIdent("public", f"t{n}"), "b", CHANGE)
+    assert len(tables._loaded) == LOADED_AT_ONCE_TABLES
+    now[0] += LOADED_TABLE_SECONDS
+    tables.commit_files(catalog, T, "b", CHANGE)
+    assert list(tables._loaded) == [T]
 
 
 def test_a_new_connection_has_tables_of_its_own(catalog: Any) -> None:
