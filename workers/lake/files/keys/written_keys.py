@@ -65,11 +65,12 @@ class WrittenKeys:
         """Put the keys into the cache; ``written`` are the files that the rows went to."""
         if not self._columns or len(written) != 1 or written[0].rows != self._rows:
             return
-        columns = [pa.concat_arrays(each) for each in zip(*self._columns, strict=True)]
         hashed = not is_own_number([each.type for each in self._key])
         of = entry_of(written[0].path, self._rows, self._key)
         with remember(self.cache, of, self._rows, hashed=hashed, has_cheap_requests=True) as entry:
-            entry.add(columns, numbers_of(columns), 0)
+            if entry.is_open:
+                columns = [pa.concat_arrays(each) for each in zip(*self._columns, strict=True)]
+                entry.add(columns, numbers_of(columns), 0)
 
 
 def _key_of(files: TableLayout, key: Sequence[str]) -> tuple[pa.Field[pa.DataType], ...]:
