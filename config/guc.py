@@ -246,7 +246,7 @@ class Settings(BaseModel):
     key_cache: Memory = Field(
         2**30,
         description="disk for the keys of data files, so that a batch of changes and a restart do "
-        "not read them from the lake again; the oldest make room, and 0 keeps keys in memory alone",
+        "not read them from the lake again; what nobody uses makes room; 0: keys stay in memory",
     )
     batch_delay: Milliseconds = Field(
         1.0,
