@@ -120,8 +120,6 @@ class BranchCommits:
         """Make the commit; 40001 if the branch is not at ``tip`` any more."""
         for staged in parts.staged:
             staged.committed = True
-        staged_before = {file.path for own in parts.staged for file in own.files}
-        new = {file.path for file in [*parts.files, *(file for file, _ in deletes.files)]}
         change = FileChange(
             self.files.layout_id,
             added=parts.files,
@@ -129,7 +127,7 @@ class BranchCommits:
             removed_deletes=deletes.replaced,
             summary=properties,
             expected_tip=tip,
-            stored=() if self.files.store.has_cheap_requests else new - staged_before,
+            stored=self._stored(parts, deletes),
         )
         what = f'writing to lake table "{self.ident}"'
         totals = self.commits.commit_files(self.ident, self.branch, change, what)
@@ -142,6 +140,17 @@ class BranchCommits:
         if not deletes.files:
             return parts.counts
         return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)
+
+    def _stored(self, parts: CommitParts, deletes: Deletes) -> Collection[str]:
+        """The files that the store has just confirmed. A local disk is asked: that costs nothing.
+
+        Staged files may have been written long ago.
+        """
+        if self.files.store.has_cheap_requests:
+            return ()
+        staged = {file.path for own in parts.staged for file in own.files}
+        new = [*parts.files, *(file for file, _ in deletes.files)]
+        return {file.path for file in new} - staged
 
     def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
         """The positions, without positions in data files that the branch is known to have lost."""
