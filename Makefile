@@ -96,8 +96,9 @@ bench-long: setup ## the same for what is large, long or wide (an hour and a hal
 bench-quick: setup ## a tenth of `make bench` against what is on record; fails where a ratio halved
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.run --quick
 
-bench-lake: setup ## copies, changes and freshness on S3 behind a REST catalog, and with 30 ms more a request (needs Go once; CASE=name SCALE=1)
-	PYTHONPATH=. $(BIN)/python -P -m tests.bench.lake --only "$(CASE)" --scale $(or $(SCALE),1)
+bench-lake: setup ## copies, changes and freshness on S3 behind a REST catalog, and with 30 ms more a request (an hour; needs Go once; CASE=name PLACE=s3 SCALE=1)
+	PYTHONPATH=. $(BIN)/python -P -m tests.bench.lake --only "$(CASE)" --place "$(PLACE)" --scale $(or $(SCALE),1)
+	$(BIN)/python -P docs/make_performance.py
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra embedded --group dev --universal --upgrade \

@@ -9,15 +9,16 @@ import sqlite3
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from tests.bench.core import WIDE, Bench, Memory, Seen, must_equal
 from tests.bench.figures import Run, median, p95
-from tests.bench.load import SmallChanges
-from tests.bench.sides import SCHEMA, Side, current_snapshot, lake_metadata
+from tests.bench.load import Change, SmallChanges
+from tests.bench.local_lake import SCHEMA, current_snapshot, lake_metadata
+from tests.bench.sides import Side
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
 from tests.waiting import wait_until
@@ -28,6 +29,12 @@ SELECT DISTINCT 1 + (hashint8(n) & 2147483647) % {total} AS id
   FROM generate_series({first}, {last}) n LIMIT {some}
 """
 """At most ``some`` of the rows 1 to ``total``, by chance; other numbers give others."""
+
+CHANGES: Final = {
+    "update": "UPDATE {table} t SET amount = 1, note = 'changed' FROM picked p WHERE t.id = p.id",
+    "delete": "DELETE FROM {table} t USING picked p WHERE t.id = p.id",
+}
+"""Of the picked rows."""
 
 _KINDS: Final = (
     ("int", "(n % {k})::int"),
@@ -71,17 +78,20 @@ _TPCB_LAST: Final = (
     "UPDATE pgbench_branches SET bbalance = bbalance WHERE bid = 1",
     "INSERT INTO pgbench_history (tid, bid, aid, delta) VALUES (1, 1, 1, 0)",
 )
-_ROUNDS: Final = 3
 _PROCESSED: Final = re.compile(r"transactions actually processed: (\d+)")
 
 
-def warm_up(bench: Bench) -> None:
+def warm_up(bench: Bench, *, times: int = 2, seconds: int = 20) -> None:
     """Some of every kind of work, unmeasured, for both sides: no case pays for being first.
 
     A lake server compiles what it runs often; it reaches its speed after some copies and some
-    hundred batches. A native subscriber has only its files and the page cache to warm.
+    hundred batches: so many ``times``, then small changes for so many ``seconds``. A native
+    subscriber has only its files and the page cache to warm.
     """
-    for side, rows, times, seconds in ((bench.ours, 500_000, 2, 20), (bench.native, 50_000, 0, 0)):
+    for side, rows, again, lasting in (
+        (bench.ours, 500_000, times, seconds),
+        (bench.native, 50_000, 0, 0),
+    ):
         total = bench.rows(rows)
         large, other, small = (f"warm_{side.name}_{number}" for number in range(3))
         tables = {large: WIDE, other: WIDE, small: WIDE}
@@ -90,13 +100,13 @@ def warm_up(bench: Bench) -> None:
             *(f"INSERT INTO {table} SELECT * FROM made(1, {total})" for table in (large, other)),
             f"CREATE PUBLICATION pub_warm FOR TABLE {', '.join(tables)}",
         )
-        for _ in range(times):
+        for _ in range(again):
             side.subscribe("pub_warm", tables, copy_data=True)
             side.wait_synced(list(tables))
             side.unsubscribe()
         side.subscribe("pub_warm", tables, copy_data=True)
         side.wait_synced(list(tables))
-        for turn in range(1 + 2 * times):
+        for turn in range(1 + 2 * again):
             first, last = total + turn * 100_000, total + (turn + 1) * 100_000
             for statement in (
                 f"INSERT INTO {large} SELECT * FROM made({first} + 1, {last})",
@@ -105,7 +115,7 @@ def warm_up(bench: Bench) -> None:
             ):
                 bench.publisher.run(statement)
                 side.wait_visible(large, bench.last_commit(large))
-        bench.paced(max(1, seconds * bench.scale), 100, SmallChanges(small))
+        bench.paced(max(1, lasting * bench.scale), 100, SmallChanges(small))
         side.wait_visible(small, bench.last_commit(small))
         side.unsubscribe()
         bench.publisher.run("DROP PUBLICATION pub_warm", f"DROP TABLE {', '.join(tables)}")
@@ -125,7 +135,8 @@ def copy(bench: Bench, case: str, rounds: int, *, tables: int = 1) -> None:
         "CHECKPOINT",
     )
     runs: dict[str, list[Run]] = {"ours": [], "native": []}
-    for side in [side for _ in range(rounds) for side in bench.sides()]:
+    turns = [(number, side) for number in range(rounds) for side in bench.sides()]
+    for side in [side for number, side in turns if number < bench.rounds_of(side, rounds)]:
         os.sync()  # nobody waits for what was written before
         memory = Memory(side)
         begin = time.monotonic()
@@ -148,7 +159,7 @@ def copy(bench: Bench, case: str, rounds: int, *, tables: int = 1) -> None:
     bench.publisher.run("DROP PUBLICATION pub_copy", f"DROP TABLE {names}")
 
 
-def inserts(bench: Bench, case: str, number: int, transactions: int) -> None:
+def inserts(bench: Bench, case: str, number: int, transactions: int, *, rounds: int = 3) -> None:
     """Rows inserted in so many transactions, from the walsender's start to visible."""
     step = bench.rows(number) // transactions
 
@@ -156,7 +167,7 @@ def inserts(bench: Bench, case: str, number: int, transactions: int) -> None:
         firsts = range(0, step * transactions, step)
         return [f"INSERT INTO {table} SELECT * FROM made({n} + 1, {n + step})" for n in firsts]
 
-    _backlogs(bench, case, WIDE, steps, step * transactions)
+    _backlogs(bench, case, WIDE, steps, step * transactions, rounds=rounds)
 
 
 def wide(bench: Bench) -> None:
@@ -184,23 +195,32 @@ def toast_jsonb(bench: Bench) -> None:
     _backlogs(bench, "toast_jsonb", DOCUMENTS, steps, total, warm=1)
 
 
-def large_table(bench: Bench, rounds: int, *, inserts: float, mixed: float) -> None:
+def large_table(
+    bench: Bench,
+    rounds: int,
+    *,
+    inserts: float,
+    mixed: float,
+    kinds: Sequence[str] = tuple(CHANGES),
+    prefix: str = "",
+) -> None:
     """3 M rows that were copied: how fresh small changes of them are, and then ``changes``.
 
     One case, because to make the table and copy it takes longer than most of what is measured.
+    ``prefix`` begins the names of the results.
     """
     total, some = bench.rows(3_000_000), bench.rows(200_000)
     figures: dict[str, dict[str, Run]] = {}
     for side, table in bench.streams(rows=total):
         found = _freshness(bench, side, table, total, inserts, mixed)
-        found |= _changed(bench, side, table, total, some, rounds)
+        found |= changed(bench, side, table, total, some, rounds, kinds)
         for what, run in found.items():
             figures.setdefault(what, {})[side.name] = run
     for what, seconds in (("insert", inserts), ("mixed", mixed)):
         case = f"freshness_{what}"
-        bench.record(case, figures[case], of=total, seconds=seconds)
-    for case in ("update_random", "delete_random"):
-        bench.record(case, figures[case], rows=some, of=total)
+        bench.record(f"{prefix}{case}", figures[case], of=total, seconds=seconds)
+    for case in (f"{kind}_random" for kind in kinds):
+        bench.record(f"{prefix}{case}", figures[case], rows=some, of=total)
 
 
 def changes(bench: Bench, rounds: int, *, format_version: int = 2) -> None:
@@ -211,9 +231,9 @@ def changes(bench: Bench, rounds: int, *, format_version: int = 2) -> None:
     total, some = bench.rows(3_000_000), bench.rows(200_000)
     newer = "" if format_version == 2 else f"_v{format_version}"
     figures: dict[str, dict[str, Run]] = {}
-    with bench.ours.new_tables(format_version) if newer else nullcontext():
+    with bench.ours.new_tables(format_version=format_version) if newer else nullcontext():
         for side, table in bench.streams(rows=total):
-            for what, run in _changed(bench, side, table, total, some, rounds).items():
+            for what, run in changed(bench, side, table, total, some, rounds).items():
                 figures.setdefault(what, {})[side.name] = run
     for what, runs in figures.items():
         bench.record(f"{what}{newer}", runs, rows=some, of=total)
@@ -226,44 +246,50 @@ def _freshness(
 
     So many seconds of inserts, then of mixed changes of any of the rows.
     """
-    found = {}
+    found, inserted = {}, int(bench.lasting(side, inserts) * 100)
     phases = {
         "insert": (inserts, SmallChanges(table, rows=total, inserts=1.0)),
-        "mixed": (mixed, SmallChanges(table, rows=total + int(inserts * 100))),
+        "mixed": (mixed, SmallChanges(table, rows=total + inserted)),
     }
     for what, (seconds, change) in phases.items():
-        memory = Memory(side)
-        seen = Seen(side, [table])
-        written = bench.paced(seconds, 100, change, seen)
-        side.wait_visible(table, written[-1][0])
-        sizes = memory.figures()
-        waits = seen.delays(written)
-        found[f"freshness_{what}"] = {
-            "s": round(p95(waits), 3),
-            "median_s": round(statistics.median(waits), 3),
-            **sizes,
-        }
+        found[f"freshness_{what}"] = fresh(bench, side, table, bench.lasting(side, seconds), change)
     must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
     return found
 
 
-def _changed(
-    bench: Bench, side: Side, table: str, total: int, some: int, rounds: int
+def fresh(bench: Bench, side: Side, table: str, seconds: float, change: Change) -> Run:
+    """Commit on the publisher to readable, at 100 transactions a second for so many seconds."""
+    memory = Memory(side)
+    seen = Seen(side, [table])
+    written = bench.paced(seconds, 100, change, seen)
+    side.wait_visible(table, written[-1][0])
+    sizes = memory.figures()
+    waits = seen.delays(written)
+    return {
+        "s": round(p95(waits), 3),
+        "median_s": round(statistics.median(waits), 3),
+        **sizes,
+    }
+
+
+def changed(
+    bench: Bench,
+    side: Side,
+    table: str,
+    total: int,
+    some: int,
+    rounds: int,
+    kinds: Sequence[str] = tuple(CHANGES),
 ) -> dict[str, Run]:
     """Rounds of updates, then rounds of deletes; the median of each."""
     found = {}
-    statements = {
-        "update": f"UPDATE {table} t SET amount = 1, note = 'changed' FROM picked p"
-        " WHERE t.id = p.id",
-        "delete": f"DELETE FROM {table} t USING picked p WHERE t.id = p.id",
-    }
     firsts = itertools.count(0, some * 2)
-    for what, statement in statements.items():
+    for what in kinds:
         runs = []
-        for _ in range(rounds):
+        for _ in range(bench.rounds_of(side, rounds)):
             first = next(firsts)
             pick = PICKED.format(total=total, first=first, last=first + some * 2, some=some)
-            write = bench.writing(pick, "ANALYZE picked", statement)
+            write = bench.writing(pick, "ANALYZE picked", CHANGES[what].format(table=table))
             runs.append(bench.backlog(side, table, write))
         found[f"{what}_random"] = median(runs)
     must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
@@ -417,15 +443,16 @@ def _backlogs(
     rows: int,
     *,
     warm: int = 0,
+    rounds: int = 3,
 ) -> None:
-    """A backlog of a table's ``steps`` on each side, which leave so many rows in it; thrice.
+    """A backlog of a table's ``steps`` on each side, which leave so many rows in it; some rounds.
 
     ``warm`` more come first and do not count, where ``warm_up`` has nothing of the kind.
     """
     figures = {}
     for side, table in bench.streams(definition):
         runs = []
-        for _ in range(warm + _ROUNDS):
+        for _ in range(warm + bench.rounds_of(side, rounds)):
             side.wait_visible(table, bench.transaction(f"TRUNCATE {table}"))
             runs.append(bench.backlog(side, table, bench.writing(*steps(table))))
             must_equal(side.count(table), rows)

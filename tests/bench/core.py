@@ -19,8 +19,9 @@ from catalog.pg_lsn import LSN
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.bench.figures import Run, arrivals, entry_of
 from tests.bench.load import Change, Written, paced
+from tests.bench.local_lake import SCHEMA
 from tests.bench.meters import MB, Peaks, high_water, proportional_mb
-from tests.bench.sides import PUBLISHER_CONF, PYTHON, SCHEMA, Native, Ours, Side
+from tests.bench.sides import LAKE_SERVER, PUBLISHER_CONF, PYTHON, Native, Ours, Side
 from tests.fix_publisher import Database
 from tests.waiting import wait_until
 
@@ -32,10 +33,15 @@ WIDE: Final = (
 
 COLUMNS: Final = "id, customer, status, amount, placed, flag, note"
 
+MADE: Final = "made"
+"""The function on the publisher that makes rows."""
+
 PART: Final = 5.0
 """Seconds between two looks at when something was seen; a hundred snapshots take longer."""
 
-_TOGETHER: Final = "Python together"
+_OURS: Final = (*PYTHON, LAKE_SERVER)
+_TOGETHER: Final = {"python_mb": PYTHON, "all_mb": _OURS}
+"""Sums over our processes, by figure."""
 
 ROWS: Final = f"""
 CREATE FUNCTION {SCHEMA}.made(first bigint, last bigint)
@@ -53,9 +59,10 @@ $$
 class Memory(Peaks):
     """The largest RSS seen of each process of a side, by what it is, in MB.
 
-    In every fourth look also what all our Python processes have together, where a page that some
-    of them share counts once: a worker is forked and has most of its pages in common with the
-    others. The kernel walks their page tables for that, some 10 ms for each.
+    In every fourth look also what all our Python processes have together, without and with the
+    lake server, where a page that some of them share counts once: a worker is forked and has most
+    of its pages in common with the others. The kernel walks their page tables for that, some 10 ms
+    for each.
     """
 
     def __init__(self, side: Side) -> None:
@@ -66,15 +73,25 @@ class Memory(Peaks):
     def _sizes(self, side: Side) -> dict[str, float]:
         seen = rss_mb(side, highest=True)
         if next(self._looks) % 4 == 0:
-            ours = [pid for pid, role in side.pids().items() if role in PYTHON]
-            seen |= {_TOGETHER: sum(map(proportional_mb, ours))} if ours else {}
+            seen |= together_mb(side)
         return seen
 
     def figures(self) -> Run:
-        """End; ``rss_mb`` by what a process is, ``python_mb`` the most of all ours at once."""
+        """End; ``rss_mb`` by what a process is, ``python_mb`` the most of all our Python at once,
+        ``all_mb`` the most with the lake server."""
         sizes = dict(self.stop())
-        together = sizes.pop(_TOGETHER, None)
-        return {"rss_mb": sizes} | ({"python_mb": together} if together else {})
+        sums = {figure: sizes.pop(figure, 0.0) for figure in _TOGETHER}
+        return {"rss_mb": sizes} | {figure: size for figure, size in sums.items() if size}
+
+
+def together_mb(side: Side) -> dict[str, float]:
+    """What several of our processes have at once, by figure; nothing of the native side's."""
+    sizes = [(role, proportional_mb(pid)) for pid, role in side.pids().items() if role in _OURS]
+    sums = {
+        figure: sum(size for role, size in sizes if role in roles)
+        for figure, roles in _TOGETHER.items()
+    }
+    return sums if sizes else {}
 
 
 def rss_mb(side: Side, *, highest: bool = False) -> dict[str, float]:
@@ -109,6 +126,8 @@ class Bench:
         self.ours = ours(self.publisher, folder)
         self.scale = scale
         self.tell = tell
+        self.native_share = 1.0  # of the seconds of a steady load
+        self.native_rounds: int | None = None  # at most
         self.results: list[dict[str, Any]] = []
         self._cases = 0
 
@@ -130,6 +149,15 @@ class Bench:
         """A time at the chosen scale; less than ten seconds would show nothing."""
         return max(10.0, number * self.scale)
 
+    def lasting(self, side: Side, seconds: float) -> float:
+        """For how long a side gets a steady load; native's is shorter where only ours has a bar."""
+        return seconds * (self.native_share if side is self.native else 1.0)
+
+    def rounds_of(self, side: Side, rounds: int) -> int:
+        """How often a side is measured."""
+        native = self.native_rounds or rounds
+        return min(rounds, native) if side is self.native else rounds
+
     def sides(self) -> Iterator[Side]:
         """Both, the first one alternating from case to case."""
         pair: list[Side] = [self.ours, self.native]
@@ -141,20 +169,29 @@ class Bench:
         self.results.append(entry_of(case, figures, **more))
         self.tell(self.results[-1])
 
-    def streams(self, definition: str = WIDE, *, rows: int = 0) -> Iterator[tuple[Side, str]]:
+    def streams(
+        self, definition: str = WIDE, *, rows: int = 0, made: str = MADE
+    ) -> Iterator[tuple[Side, str]]:
         """``stream`` of each side."""
         for side in self.sides():
-            with self.stream(side, definition, rows=rows) as table:
+            with self.stream(side, definition, rows=rows, made=made) as table:
                 yield side, table
 
     @contextlib.contextmanager
     def stream(
-        self, side: Side, definition: str = WIDE, *, rows: int = 0, **options: str | bool
+        self,
+        side: Side,
+        definition: str = WIDE,
+        *,
+        rows: int = 0,
+        made: str = MADE,
+        **options: str | bool,
     ) -> Iterator[str]:
         """A subscription of a side on a table of its own, dropped afterwards.
 
-        All columns but ``id``, the key, may be NULL. The table is empty, or has so many ``made``
-        rows that were copied. ``options`` are the subscription's.
+        All columns but ``id`` and the key may be NULL or have a default. The table is empty, or has
+        so many rows that were copied, as the function ``made`` makes them. ``options`` are the
+        subscription's.
         """
         table = f"t{len(self.results)}_{side.name}"
         self.publisher.run(
@@ -162,8 +199,8 @@ class Bench:
             f"CREATE PUBLICATION pub_{table} FOR TABLE {table}",
         )
         if rows:
-            self.publisher.run(f"INSERT INTO {table} SELECT * FROM made(1, {rows})")
-            self.publisher.run(f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
+            fill = f"INSERT INTO {table} ({COLUMNS}) SELECT * FROM {made}(1, {rows})"
+            self.publisher.run(fill, f"VACUUM (ANALYZE) {table}", "CHECKPOINT")
         side.with_options = options
         side.subscribe(f"pub_{table}", {table: definition}, copy_data=True)
         side.wait_synced([table])

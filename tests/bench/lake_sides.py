@@ -17,13 +17,14 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from subscriber.demo.postgres_programs import cache_dir, locked
-from tests.bench.sides import SCHEMA, Ours
+from tests.bench.local_lake import SCHEMA
+from tests.bench.sides import Ours
 from tests.fix_publisher import Database
 from tests.lake.http_proxy import HttpProxy
 from tests.lake.lake_stack import S3_IO
@@ -103,14 +104,21 @@ def _listens(port: int) -> bool:
 class OursOnS3(Ours):
     """``pgsub`` with tables on S3 behind a REST catalog at ``uri``."""
 
-    def __init__(self, publisher: Database, folder: Path, lake: Any, uri: str) -> None:
-        self._uri = uri
+    def __init__(
+        self,
+        publisher: Database,
+        folder: Path,
+        lake: Any,
+        uri: str,
+        proxies: Sequence[HttpProxy] = (),
+    ) -> None:
+        """``proxies`` are those that ours goes through; the benchmark itself does not."""
+        self._uri, self._proxies = uri, proxies
         super().__init__(publisher, folder, lake)
 
     def metadata(self, table: str) -> dict[str, Any]:
-        address = f"{self._uri}/v1/namespaces/{SCHEMA}/tables/{table}"
         try:
-            with urllib.request.urlopen(address) as answer:  # noqa: S310 - our own server
+            with urllib.request.urlopen(self._address(table)) as answer:  # noqa: S310 - our own
                 return dict(json.load(answer)["metadata"])
         except urllib.error.HTTPError as error:
             if error.code == 404:
@@ -118,7 +126,15 @@ class OursOnS3(Ours):
             raise
 
     def drop(self, table: str) -> None:
-        self.pgsub.sql(f"DROP TABLE lake.{SCHEMA}.{table}")  # the store goes with its folder
+        """The catalog forgets the table; the store goes with its folder."""
+        request = urllib.request.Request(self._address(table), method="DELETE")  # noqa: S310 - our own
+        urllib.request.urlopen(request).close()  # noqa: S310 - our own server
+
+    def requests(self) -> int:
+        return sum(len(proxy.requests) for proxy in self._proxies)
+
+    def _address(self, table: str) -> str:
+        return f"{self._uri}/v1/namespaces/{SCHEMA}/tables/{table}"
 
 
 @contextmanager
@@ -130,11 +146,13 @@ def on_s3(folder: Path, pause: float) -> Iterator[Callable[[Database, Path], Our
         place, environment = f"s3://{_BUCKET}/warehouse", store.environment(*_KEYS)
         catalog = running.enter_context(rest_catalog(folder, place, own, environment))
         ends = {"s3.endpoint": store.endpoint, "uri": catalog.uri}
+        proxies: list[HttpProxy] = []
         if pause:
             for name, address in ends.items():
                 proxy = running.enter_context(HttpProxy(address))
                 proxy.pause = pause
                 ends[name] = proxy.endpoint
+                proxies.append(proxy)
         lake = {
             "type": "rest",
             "warehouse": place,
@@ -144,4 +162,6 @@ def on_s3(folder: Path, pause: float) -> Iterator[Callable[[Database, Path], Our
             "client.region": REGION,
             **ends,
         }
-        yield lambda database, data: OursOnS3(database, data, {"catalog": lake}, catalog.uri)
+        yield lambda database, data: OursOnS3(
+            database, data, {"catalog": lake}, catalog.uri, proxies
+        )

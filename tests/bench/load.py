@@ -24,13 +24,20 @@ class SmallChanges:
     """One change of one row of a table per call.
 
     ``inserts`` and ``updates`` are their shares, the rest are deletes. ``rows`` are there before,
-    numbered from 1. While there are less than a hundred, rows are only inserted.
+    numbered from 1. While there are less than a hundred, rows are only inserted. The publisher's
+    function ``made`` makes rows.
     """
 
     def __init__(
-        self, table: str, *, rows: int = 0, inserts: float = 0.5, updates: float = 0.35
+        self,
+        table: str,
+        *,
+        rows: int = 0,
+        inserts: float = 0.5,
+        updates: float = 0.35,
+        made: str = "made",
     ) -> None:
-        self._insert = f"INSERT INTO {table} SELECT * FROM made(%s, %s)".encode()
+        self._insert = f"INSERT INTO {table} SELECT * FROM {made}(%s, %s)".encode()
         self._update = f"UPDATE {table} SET amount = amount + 1 WHERE id = %s".encode()
         self._delete = f"DELETE FROM {table} WHERE id = %s".encode()
         self._inserts, self._updates = inserts, inserts + updates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -12,7 +13,7 @@ from catalog.pg_lsn import LSN
 from tests.bench.cases import PICKED
 from tests.bench.core import COLUMNS, WIDE, Bench, Memory, Seen, must_equal, rss_mb
 from tests.bench.figures import Run, arrivals, lag_growth, p95, thinned
-from tests.bench.load import Everywhere, SmallChanges, Written, rate_of
+from tests.bench.load import Change, Everywhere, SmallChanges, Written, rate_of
 from tests.bench.meters import MB, Peaks, high_water
 from tests.bench.sides import Side
 
@@ -206,14 +207,17 @@ def must_be_same(here: int, there: int) -> None:
         raise SystemExit("the table and its copy do not hold the same rows")
 
 
-def many_tables(bench: Bench, case: str, seconds: float, *, updates: bool) -> None:
+def many_tables(
+    bench: Bench, kinds: Mapping[str, bool], seconds: float, *, settling: float = 20
+) -> None:
     """40 tables touched by each of 20 transactions a second: how fresh, and does the lag grow.
 
-    A transaction is visible when all its tables are.
+    A transaction is visible when all its tables are. ``kinds`` has the cases, and which of them
+    updates; several follow each other on the same tables.
     """
     tables = {f"many_{number:02}": WIDE for number in range(40)}
     names, rows = ", ".join(tables), bench.rows(10_000)
-    figures: dict[str, Run] = {}
+    figures: dict[str, dict[str, Run]] = {case: {} for case in kinds}
     for side in bench.sides():
         bench.publisher.run(
             *(f"CREATE TABLE {table} ({WIDE})" for table in tables),
@@ -224,32 +228,42 @@ def many_tables(bench: Bench, case: str, seconds: float, *, updates: bool) -> No
         )
         side.subscribe("pub_many", tables, copy_data=True)
         side.wait_synced(list(tables))
-        change = Everywhere(list(tables), rows=rows, updates=updates)
-        _until_visible(side, list(tables), bench.paced(bench.seconds(20), 20, change))
-        memory = Memory(side)
-        seen = Seen(side, list(tables))
-        written = bench.paced(bench.seconds(seconds), 20, change, seen)
-        _until_visible(side, list(tables), written)
-        sizes = memory.figures()
-        waits = seen.delays(written)
-        begun = written[0][1]
-        points = [
-            ((at - begun).total_seconds(), delay)
-            for (_, at), delay in zip(written, waits, strict=True)
-        ]
-        figures[side.name] = {
-            "s": round(p95(waits), 3),
-            "median_s": round(statistics.median(waits), 3),
-            "lag_growth": round(lag_growth(waits), 3),
-            "per_second": rate_of(written),
-            "series": thinned(points, POINTS),
-            **sizes,
-        }
+        for case, updates in kinds.items():
+            change = Everywhere(list(tables), rows=rows, updates=updates)
+            figures[case][side.name] = _everywhere(
+                bench, side, list(tables), change, bench.lasting(side, seconds), settling
+            )
         for table in tables:
             must_equal(side.count(table), bench.publisher.value(f"SELECT count(*) FROM {table}"))
         side.unsubscribe()
         bench.publisher.run("DROP PUBLICATION pub_many", f"DROP TABLE {names}", "CHECKPOINT")
-    bench.record(case, figures, transactions=len(written), series_of=["at_s", "delay_s"])
+    for case, each in figures.items():
+        bench.record(case, each, seconds=seconds, series_of=["at_s", "delay_s"])
+
+
+def _everywhere(
+    bench: Bench, side: Side, tables: list[str], change: Change, seconds: float, settling: float
+) -> Run:
+    settled = bench.paced(bench.seconds(bench.lasting(side, settling)), 20, change)
+    _until_visible(side, tables, settled)
+    memory = Memory(side)
+    seen = Seen(side, tables)
+    written = bench.paced(bench.seconds(seconds), 20, change, seen)
+    _until_visible(side, tables, written)
+    sizes = memory.figures()
+    waits = seen.delays(written)
+    begun = written[0][1]
+    points = [
+        ((at - begun).total_seconds(), delay) for (_, at), delay in zip(written, waits, strict=True)
+    ]
+    return {
+        "s": round(p95(waits), 3),
+        "median_s": round(statistics.median(waits), 3),
+        "lag_growth": round(lag_growth(waits), 3),
+        "per_second": rate_of(written),
+        "series": thinned(points, POINTS),
+        **sizes,
+    }
 
 
 def _until_visible(side: Side, tables: list[str], written: Written) -> None:

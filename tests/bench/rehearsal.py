@@ -28,14 +28,27 @@ class Pretended:
         self.dropped: list[str] = []
         self.options: dict[str, dict[str, Any]] = {}
         self.formats: list[int] = []
+        self.writers: list[str] = []
+        self.layouts: list[dict[str, Any]] = []
+        self.with_tables: dict[str, Any] = {}
         self._format = 2
+        self._writer = "auto"
+        self._requests = 0
         self._role = role
 
     @contextmanager
-    def new_tables(self, format_version: int) -> Iterator[None]:
-        self._format = format_version
+    def new_tables(self, format_version: int = 2, writer: str = "auto") -> Iterator[None]:
+        self._format, self._writer = format_version, writer
         yield
-        self._format = 2
+        self._format, self._writer = 2, "auto"
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        yield
+
+    def requests(self) -> int:
+        self._requests += 9
+        return self._requests
 
     def subscribe(
         self,
@@ -50,6 +63,8 @@ class Pretended:
         self.tables = tables
         self.options = options or {}
         self.formats += [self._format] * len(tables)
+        self.writers.append(self._writer)
+        self.layouts.append(self.with_tables)
         return Begun(0.0, 0.0)
 
     def unsubscribe(self) -> None:
@@ -122,6 +137,8 @@ class Rehearsal(Bench):
         self.ours: Any = Pretended("ours", "apply worker")
         self.native: Any = Pretended("native", "logical replication apply worker")
         self.scale = 0.001
+        self.native_share = 1.0
+        self.native_rounds = None
         self.results: list[dict[str, Any]] = []
         self.tell = lambda entry: None
         self._cases = 0

@@ -79,8 +79,8 @@ LONG: Final[Cases] = {
     "prepared_1000": stream_cases.prepared,
     "growth_clustered growth_random": lambda bench: long_cases.growth(bench, 5),
     "reader_scan": lambda bench: long_cases.reader(bench, 1800, 21),
-    "many_inserts": lambda bench: long_cases.many_tables(bench, "many_inserts", 180, updates=False),
-    "many_updates": lambda bench: long_cases.many_tables(bench, "many_updates", 180, updates=True),
+    "many_inserts": lambda bench: long_cases.many_tables(bench, {"many_inserts": False}, 180),
+    "many_updates": lambda bench: long_cases.many_tables(bench, {"many_updates": True}, 180),
     "key_probe": lambda bench: cases.key_probe(bench, 3),
     "walsender": lambda bench: walsender.alone(bench, 5),
 }

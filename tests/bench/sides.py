@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sqlite3
 import statistics
@@ -20,6 +19,7 @@ import psycopg
 from catalog.pg_lsn import LSN
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.bench.figures import Begun
+from tests.bench.local_lake import SCHEMA, current_snapshot, lake_metadata
 from tests.bench.meters import MB, cpu_seconds, files_mb, open_files_mb, tree
 from tests.fix_publisher import Database
 from tests.harness import Pgsub
@@ -29,7 +29,6 @@ from tests.waiting import wait_until
 POLL: Final = 0.05
 PATIENCE: Final = 1800.0
 """Seconds after which what is waited for is taken to have failed."""
-SCHEMA: Final = "bench"
 
 SERVER_CONF: Final = {
     "fsync": "on",
@@ -273,6 +272,8 @@ class Ours:
 
     name = "ours"
     with_options: Mapping[str, Any] = {}
+    with_tables: Mapping[str, Any] = {}
+    """What the configuration says of every table of the next subscription."""
 
     def __init__(self, publisher: Database, folder: Path, lake: Any = None) -> None:
         """``lake`` is the configuration's entry of this name."""
@@ -283,13 +284,28 @@ class Ours:
         self._tables: list[str] = []
 
     @contextlib.contextmanager
-    def new_tables(self, format_version: int) -> Iterator[None]:
-        """Lake tables that are made meanwhile have this Iceberg format."""
-        self.pgsub.reload(self._content(format_version=format_version))
+    def new_tables(self, **keys: Any) -> Iterator[None]:
+        """``lake`` has these keys meanwhile: the Iceberg format, or the writer."""
+        self.pgsub.reload(self._content(**keys))
         try:
             yield
         finally:
             self.pgsub.reload(self._content())
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Meanwhile nobody but the batches asks: no status tables, no maintenance."""
+        others = {"status_tables_interval": 0, "autovacuum": False}
+        content = self._content()
+        self.pgsub.reload({**content, "settings": {**content["settings"], **others}})
+        try:
+            yield
+        finally:
+            self.pgsub.reload(content)
+
+    def requests(self) -> int:
+        """Of ours to the catalog and to the store until now; 0 where nobody counts."""
+        return 0
 
     def _content(self, **keys: Any) -> dict[str, Any]:
         return {"subscriptions": {}, "settings": OUR_SETTINGS, "lake": self.lake | keys}
@@ -305,8 +321,10 @@ class Ours:
         copy_data: bool,
         options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Begun:
-        """``options``: what the configuration says of tables."""
+        """``options``: what the configuration says of some tables instead of ``with_tables``."""
         self._tables = list(tables)
+        if options is None:
+            options = dict.fromkeys(tables, self.with_tables) if self.with_tables else {}
         query = "SELECT count(*) FROM pg_subscription WHERE subcreate = 'ready'"
         with ThreadPoolExecutor(1) as pool:
             command = pool.submit(
@@ -314,7 +332,7 @@ class Ours:
                 "bench",
                 self.publisher.dsn,
                 [publication],
-                tables={f"{SCHEMA}.{table}": said for table, said in (options or {}).items()},
+                tables={f"{SCHEMA}.{table}": said for table, said in options.items()},
                 copy_data=copy_data,
                 **self.with_options,
             )
@@ -476,23 +494,3 @@ def role_of(exe: str, name: str, cmdline: Sequence[str]) -> str:
     roles = {"pgsub apply": "apply worker", "pgsub tablesync": "sync worker"}
     forking = "multiprocessing.forkserver" in " ".join(cmdline)
     return roles.get(name, "fork server" if forking else "launcher")
-
-
-def lake_metadata(pgsub: Pgsub, table: str) -> dict[str, Any]:
-    """What the lake's catalog points to for a table now; {} when there is none."""
-    path = pgsub.lake_catalog_file()
-    if not path.exists():
-        return {}
-    query = (
-        "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
-    )
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as connection:
-        row = connection.execute(query, (SCHEMA, table)).fetchone()
-    return dict(json.loads(Path(row[0].removeprefix("file:")).read_text())) if row else {}
-
-
-def current_snapshot(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The tip of ``main`` in a table's metadata; {} when there is none."""
-    current = metadata.get("current-snapshot-id")
-    found = (each for each in metadata.get("snapshots", []) if each["snapshot-id"] == current)
-    return next(found, {})

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests.bench import core
 from tests.bench.meters import (
     MB,
     Peaks,
@@ -19,6 +21,8 @@ from tests.bench.meters import (
     open_files_mb,
     proportional_mb,
 )
+from tests.bench.rehearsal import Pretended
+from tests.bench.sides import LAKE_SERVER
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -81,6 +85,19 @@ def test_pages_that_are_shared_count_once() -> None:
     together, counted_twice = (sum(each) for each in zip(*sizes.values(), strict=True))
     assert together < counted_twice - 60
     assert proportional_mb(2**22) == 0
+
+
+def test_memory_is_summed_without_and_with_the_lake_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(core, "proportional_mb", float)
+    ours: Any = Pretended("ours", "apply worker")
+    monkeypatch.setattr(
+        ours, "pids", lambda: {100: "apply worker", 30: "launcher", 1000: LAKE_SERVER}
+    )
+    assert core.together_mb(ours) == {"python_mb": 130.0, "all_mb": 1130.0}
+    native: Any = Pretended("native", "logical replication apply worker")
+    assert core.together_mb(native) == {}
 
 
 @linux

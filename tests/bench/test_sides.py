@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from catalog.pg_lsn import LSN
-from tests.bench.sides import LAKE_SERVER, SCHEMA, Ours, current_snapshot, lake_metadata, role_of
+from tests.bench.local_lake import SCHEMA, current_snapshot, lake_metadata
+from tests.bench.sides import LAKE_SERVER, Ours, role_of
 from tests.harness import Pgsub
 
 FORKING = ["python", "-c", "from multiprocessing.forkserver import main; main(11, 13)"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench import run
+from tests.bench import lake, run
 from tests.bench.results import targets
 from tests.docs.pages import DOCS, rows, script, section, text
 
@@ -52,6 +52,44 @@ def test_every_target_is_a_row() -> None:
     table = rows(section(text(PAGE), "## Targets"))
     assert [row[0] for row in table] == [target["what"] for target in targets()]
     assert len({row[0] for row in table}) == len(table)
+
+
+def test_the_lake_has_a_row_for_each_target_and_place() -> None:
+    targets = page.lake_targets()
+    assert list(page.PLACES) == list(lake.PLACES)
+    assert len({target["what"] for target in targets}) == len(targets)
+    named = {target["case"] for target in targets if "but" not in target}
+    assert named == {aim["case"] for aim in lake.aims() if aim["figure"] != "ours_all_mb"}
+
+
+def test_the_lake_is_shown_beside_the_local_disk() -> None:
+    rows = {(each["case"], each["figure"]): each for each in page.lake_targets()}
+    found = {
+        "copy_1x2m_s3": {"native_s": 6.83, "ours_s": 4.22, "ratio": 1.618},
+        "copy_1x2m_local": {"native_s": 6.0, "ours_s": 2.1, "ratio": 2.86},
+        "insert_1tx_s3": {"ours_rows_per_s": 150_000, "ours_olake_ratio": 6.818},
+    }
+    copy = page.lake_row(rows["copy_1x2m_s3", "ratio"], found)
+    assert copy[1:] == ["6.83 s", "4.22 s", "2.10 s", "1.62", "≥ 1.6", "yes"]
+    peers = page.lake_row(rows["insert_1tx_s3", "ours_olake_ratio"], found)
+    assert peers[1:] == ["", "150,000", "", "6.82", "≥ 8", "**no**"]
+
+
+def test_the_lake_s_memory_is_the_largest_of_the_cases_with_a_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "LAKE_RESULTS", tmp_path / "lake_results.json")
+    assert list(page._lake()) == []
+    sizes = {"copy_1x2m_s3": 1500, "insert_1tx_s3": 900, "spark_x_s3": 2000, "many_inserts_s3": 950}
+    results = [
+        {"case": case, "ours_all_mb": size, "scale": 1, "at": "2026-01-01"}
+        for case, size in sizes.items()
+    ]
+    page.LAKE_RESULTS.write_text(json.dumps({"results": results}))
+    assert page.lake_found(page.lake_targets())["all_s3"] == {"ours_all_mb": 950}
+    shown = list(page._lake())
+    assert shown[0] == "## On S3 behind a REST catalog"
+    assert any("| 950 MB |" in line and line.endswith("| ≤ 1,024 MB | yes |") for line in shown)
 
 
 def test_what_is_shown_beside_is_of_a_case() -> None:
