@@ -72,9 +72,10 @@ lint: setup ## lock, style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=yes DDL=drawn)
+chaos: setup ## a random workload under random faults (SEED=1 N=1 JOBS=1 FAULTS=yes DDL=drawn LAKE=local WRITER=auto)
 	PYTHONPATH=. $(BIN)/python -P -m tests.chaos --seed $(or $(SEED),1) --count $(or $(N),1) \
-	  --jobs $(or $(JOBS),1) --faults $(or $(FAULTS),yes) --ddl $(or $(DDL),drawn)
+	  --jobs $(or $(JOBS),1) --faults $(or $(FAULTS),yes) --ddl $(or $(DDL),drawn) \
+	  --lake $(or $(LAKE),local) --writer $(or $(WRITER),auto)
 
 soak: setup ## steady load, a kill every two minutes, and what grows (MINUTES=60 RATE=200 FORMAT=2)
 	PYTHONPATH=. $(BIN)/python -P -m tests.soak --minutes $(or $(MINUTES),60) --rate $(or $(RATE),200) --format-version $(or $(FORMAT),2)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 from workers.process import failpoints
 
@@ -54,22 +56,44 @@ GROUPS = (
 )
 """Who comes to the places."""
 
-ALWAYS, FULL = "yes", "`make test-full`"
+ALWAYS, FULL, LAKE = "yes", "`make test-full`", "`make test-lake`"
+
+
+def _modules() -> Iterator[ModuleType]:
+    """The modules of tests."""
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    for path in sorted((ROOT / "tests" / "crash").glob("test_*.py")):
+        yield importlib.import_module(f"tests.crash.{path.stem}")
 
 
 @cache
 def played() -> dict[tuple[str, str, str], dict[str, str]]:
     """Victim, action and place → the files whose tests play that, and what runs them."""
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    cases = importlib.import_module("tests.crash.cases")
     found: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
-    for path in sorted((ROOT / "tests" / "crash").glob("test_*.py")):
-        module = importlib.import_module(f"tests.crash.{path.stem}")
+    for module in _modules():
+        cases, file = _cases(), f"{module.__name__.rpartition('.')[2]}.py"
         for test, case in cases.tests_in(module):
-            always = {path.name, f"{path.name}::{test}"} & set(cases.ALWAYS)
-            found[case][path.name] = ALWAYS if always else FULL
+            always = {file, f"{file}::{test}"} & set(cases.ALWAYS)
+            found[case][file] = ALWAYS if always else FULL
     return dict(found)
+
+
+@cache
+def on_s3() -> set[tuple[str, str, str]]:
+    """Victim, action and place that a module plays on S3 as well: a module that has ``LAKES``."""
+    modules = [module for module in _modules() if hasattr(module, "LAKES")]
+    return {case for module in modules for case in _cases().cases_in(module)}
+
+
+def _cases() -> ModuleType:
+    return importlib.import_module("tests.crash.cases")
+
+
+def lake_cell(place: str) -> str:
+    """Are all ways to die at a place played on S3, or those that the cell names?"""
+    heads = [head for head, way in WAYS.items() if (*way, place) in on_s3()]
+    return LAKE if len(heads) == len(WAYS) else ", ".join(heads)
 
 
 def cell(place: str, victim: str, action: str) -> str:
@@ -86,12 +110,13 @@ def tests(place: str) -> str:
 
 def table() -> str:
     """Every place, in the order in which it is reached."""
-    head = ("who comes there", "place", *WAYS, "tests in `tests/crash`")
+    head = ("who comes there", "place", *WAYS, "on S3", "tests in `tests/crash`")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for who, places in GROUPS:
         for place in places:
             cells = [cell(place, *way) for way in WAYS.values()]
-            lines.append(f"| {who} | `{place}` | {' | '.join(cells)} | {tests(place)} |")
+            cells += [lake_cell(place), tests(place)]
+            lines.append(f"| {who} | `{place}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

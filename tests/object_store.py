@@ -27,6 +27,9 @@ from workers.parent_death import dying_with_parent
 REGION = "eu-central-1"
 """Not the one that a client takes when it is told of none."""
 
+_A_CALL = 1000
+"""Files that S3 removes in a call."""
+
 
 class Keys(NamedTuple):
     """A pair of keys that a strict store knows."""
@@ -131,6 +134,14 @@ class ObjectStore:
         )
         found = self.system(keys).get_file_info(chosen)
         return sorted(each.path for each in found if each.type is fs.FileType.File)
+
+    def remove(self, prefix: str, keys: Keys = ANYBODY) -> None:
+        """Remove the files below a prefix; markers of folders may stay."""
+        client = self.client("s3", keys)
+        names = [{"Key": path.partition("/")[2]} for path in self.files(prefix, keys)]
+        for first in range(0, len(names), _A_CALL):
+            some = {"Objects": names[first : first + _A_CALL], "Quiet": True}
+            client.delete_objects(Bucket=self.bucket, Delete=some)
 
 
 @contextmanager

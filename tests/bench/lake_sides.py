@@ -1,8 +1,7 @@
 """Ours on an S3 store behind a REST catalog, as ``make bench-lake`` measures it.
 
-The store is versitygw: moto's server, which the tests use, takes 30 ms for a request, and would be
-what is measured. versitygw is built once, which takes five minutes of a core, and kept in the
-cache; its modules are those that the pinned sum names. The catalog is that of the tests.
+The store is versitygw: moto's server, which most tests use, takes 30 ms for a request, and would be
+what is measured. The catalog is that of the tests.
 
 With a ``pause`` both are reached through proxies that wait before each request, as on the way to a
 store in another building.
@@ -11,94 +10,21 @@ store in another building.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import socket
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from subscriber.demo.postgres_programs import cache_dir, locked
 from tests.bench.local_lake import SCHEMA
 from tests.bench.sides import Ours
 from tests.fix_publisher import Database
 from tests.lake.http_proxy import HttpProxy
 from tests.lake.lake_stack import S3_IO
 from tests.lake.rest_catalog import rest_catalog
-from tests.object_store import REGION, Keys, ObjectStore
-from tests.ports import free_port
-from tests.waiting import wait_until
-from workers.parent_death import dying_with_parent
-
-_VERSION: Final = "v1.8.0"
-_SUM: Final = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="
-_MODULE: Final = "github.com/versity/versitygw"
-_BUCKET: Final = "lake"
-_KEYS: Final = Keys("bench", "bench-secret")
-
-
-def versitygw() -> Path:
-    """The store's program, built at the first use."""
-    home = cache_dir() / f"versitygw-{_VERSION}"
-    program = home / "versitygw"
-    with locked(home.with_name(f"{home.name}.lock")):
-        if not program.exists():
-            _build(home)
-    return program
-
-
-def _build(home: Path) -> None:
-    go = shutil.which("go")
-    if go is None:
-        raise SystemExit(
-            f"make bench-lake builds {_MODULE} {_VERSION} once and needs Go, 1.24 or later"
-        )
-    work = home.with_name(f"{home.name}.build")
-    env = {"GOPATH": str(work / "path"), "GOCACHE": str(work / "cache"), "GOBIN": str(work)}
-    words = ["install", "-modcacherw", f"{_MODULE}/cmd/versitygw@{_VERSION}"]
-    subprocess.run([go, *words], check=True, env={**os.environ, **env})
-    told = subprocess.run(
-        [go, "version", "-m", str(work / "versitygw")], check=True, capture_output=True, text=True
-    ).stdout
-    if f"{_MODULE}\t{_VERSION}\t{_SUM}" not in told:
-        raise SystemExit(f"{_MODULE} {_VERSION} is not what it was: {_SUM} was expected\n{told}")
-    home.mkdir(exist_ok=True)
-    shutil.move(work / "versitygw", home / "versitygw")
-    shutil.rmtree(work)
-
-
-@contextmanager
-def _store(folder: Path) -> Iterator[ObjectStore]:
-    program, files, port = versitygw(), folder / "store", free_port()
-    (files / _BUCKET).mkdir(parents=True)
-    env = {"ROOT_ACCESS_KEY": _KEYS.key, "ROOT_SECRET_KEY": _KEYS.secret}
-    words = ["--port", f"127.0.0.1:{port}", "--region", REGION, "--quiet", "posix", str(files)]
-    with (folder / "store.log").open("wb") as log:
-        server = subprocess.Popen(
-            dying_with_parent([str(program), *words]),
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        wait_until(lambda: _listens(port), 60, f"the store listens; see {log.name}")
-        yield ObjectStore(f"http://127.0.0.1:{port}", _BUCKET)
-    finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+from tests.lake.versitygw import KEYS, file_store
+from tests.object_store import REGION
 
 
 class OursOnS3(Ours):
@@ -141,9 +67,9 @@ class OursOnS3(Ours):
 def on_s3(folder: Path, pause: float) -> Iterator[Callable[[Database, Path], Ours]]:
     """The servers, and how the side is made that uses them."""
     with ExitStack() as running:
-        store = running.enter_context(_store(folder))
+        store = running.enter_context(file_store(folder))
         own = {"io-impl": S3_IO, "s3.endpoint": store.endpoint, "s3.path-style-access": "true"}
-        place, environment = f"s3://{_BUCKET}/warehouse", store.environment(*_KEYS)
+        place, environment = f"s3://{store.bucket}/warehouse", store.environment(*KEYS)
         catalog = running.enter_context(rest_catalog(folder, place, own, environment))
         ends = {"s3.endpoint": store.endpoint, "uri": catalog.uri}
         proxies: list[HttpProxy] = []
@@ -157,8 +83,8 @@ def on_s3(folder: Path, pause: float) -> Iterator[Callable[[Database, Path], Our
             "type": "rest",
             "warehouse": place,
             "s3.path-style-access": "true",
-            "s3.access-key-id": _KEYS.key,
-            "s3.secret-access-key": _KEYS.secret,
+            "s3.access-key-id": KEYS.key,
+            "s3.secret-access-key": KEYS.secret,
             "client.region": REGION,
             **ends,
         }

@@ -8,6 +8,8 @@ make chaos SEED=100 N=50    100 to 149
 make chaos N=200 JOBS=2     two at a time, each job on servers of its own
 make chaos FAULTS=no        the workload alone: a comparison with a native subscriber
 make chaos DDL=yes          tables change in every seed (DDL=no: in none), and not in half of them
+make chaos LAKE=s3          tables on S3 behind a REST catalog, which have faults as well
+make chaos WRITER=drawn     lake.writer is files, spark or auto; or the one that is named here
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 
 from tests.chaos.job import play
 from tests.chaos.outcome import Outcome
+from tests.chaos.plan import LAKES, LOCAL, WRITERS, Choices
 
 
 def main() -> int:
@@ -34,25 +37,26 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--faults", choices=("yes", "no"), default="yes")
     parser.add_argument("--ddl", choices=("yes", "no", "drawn"), default="drawn")
+    parser.add_argument("--lake", choices=LAKES, default=LOCAL)
+    parser.add_argument("--writer", choices=WRITERS, default="auto")
     parser.add_argument("--folder", type=Path, default=Path("chaos_failures"))
     options = parser.parse_args()
     seeds = iter(range(options.seed, options.seed + options.count))
-    faults = options.faults == "yes"
     ddl = None if options.ddl == "drawn" else options.ddl == "yes"
+    choices = Choices(options.faults == "yes", ddl, options.lake, options.writer)
     began = time.monotonic()
     with ThreadPoolExecutor(options.jobs) as pool:
-        how = (options.folder, faults, ddl)
-        jobs = [pool.submit(_job, seeds, *how) for _ in range(options.jobs)]
+        jobs = [pool.submit(_job, seeds, options.folder, choices) for _ in range(options.jobs)]
         outcomes = [outcome for job in jobs for outcome in job.result()]
     print(_summary(outcomes, time.monotonic() - began))
     return 0 if len(outcomes) == options.count and all(each.good for each in outcomes) else 1
 
 
-def _job(seeds: Iterator[int], folder: Path, faults: bool, ddl: bool | None) -> list[Outcome]:
+def _job(seeds: Iterator[int], folder: Path, choices: Choices) -> list[Outcome]:
     """Seeds for as long as there are any, in a process of its own, whose threads' children the
     workers' parents are."""
     ours, theirs = multiprocessing.Pipe()
-    args = (theirs, folder, faults, ddl)
+    args = (theirs, folder, choices)
     process = multiprocessing.get_context("spawn").Process(target=play, args=args)
     process.start()
     theirs.close()
@@ -81,6 +85,7 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> str:
         f" seeds stopped {sum(bool(each.error) and not each.publisher_fault for each in outcomes)},"
         f" native subscriber wrong in {sum(bool(each.native_wrong) for each in compared)},"
         f" missing in {sum(not each.native for each in compared)},"
+        f" orphan files {sum(len(outcome.orphans) for outcome in outcomes)},"
         f" {seconds / 60:.0f} minutes",
         *(
             f"  {kind}: planned {count}, took effect {hit[kind]}"

@@ -119,16 +119,22 @@ _MILLISECONDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``after`` so many transactions; ``seconds`` for what passes; ``place`` of a failpoint."""
+    """``after`` so many transactions; ``seconds`` for what passes; ``place`` of a failpoint.
+
+    ``times`` requests to the lake are concerned, and have the answer ``status``.
+    """
 
     after: int
     kind: str
     seconds: float = 0.0
     place: str = ""
+    times: int = 0
+    status: int = 0
 
     def __str__(self) -> str:
         what = f"{self.kind} {self.place}".strip()
-        return f"after {self.after}: {what}" + (f" for {self.seconds:g} s" if self.seconds else "")
+        told = f"after {self.after}: {what}" + f" for {self.seconds:g} s" * bool(self.seconds)
+        return told + f" or {self.times} requests, {self.status}" * bool(self.times)
 
 
 def plan_faults(chance: random.Random, transactions: int) -> list[Fault]:

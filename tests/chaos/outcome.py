@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.chaos.compare import Compared
 from tests.chaos.faults import Fault
 from tests.chaos.plan import Plan
+
+_SHOWN: Final = 3
+"""Orphan files that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +20,8 @@ class Outcome:
 
     ``hit`` are the faults that took effect, as they met somebody. ``alterations`` are the changes
     of tables, also those that were undone with their transaction. ``publisher_fault`` is an error
-    of the publisher that stopped the run: the seed is neither right nor ours to mend.
+    of the publisher that stopped the run: the seed is neither right nor ours to mend. ``orphans``
+    are files in a store that no table knows.
     """
 
     plan: Plan
@@ -28,6 +33,7 @@ class Outcome:
     hit: tuple[Fault, ...] = ()
     alterations: int = 0
     publisher_fault: str | None = None
+    orphans: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -44,6 +50,8 @@ class Outcome:
         told = f"{head}, {self.compared.rows} rows, {len(self.plan.faults)} faults"
         told += f" ({len(self.hit)} took effect)" * bool(self.plan.faults)
         told += f", {self.alterations} changes of tables" * bool(self.plan.ddl)
+        if self.orphans:
+            told += f", {len(self.orphans)} orphan files ({', '.join(self.orphans[:_SHOWN])})"
         if self.compared.wrong:
             wrong = "\n  ".join(map(str, self.compared.wrong))
             return f"{told}: WRONG (events in {self.folder}):\n  {wrong}"

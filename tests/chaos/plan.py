@@ -4,6 +4,9 @@ Faults, how partitions are published, whether columns and tables come and go, wh
 lineage, rows are sent in binary form, sync slots are permanent, Spark writes from the start or from
 the middle on, transactions are sent while they run, and some are prepared. Half of the seeds change
 tables, which pgsub learns by looking or from triggers (``tests.chaos.ddl``).
+
+A user says where the lake is, and which writer begins. On S3 behind a REST catalog store and
+catalog have faults as well (``tests.chaos.lake_faults``).
 """
 
 from __future__ import annotations
@@ -13,10 +16,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.chaos.faults import Fault, plan_faults, plan_faults_of_changes
+from tests.chaos.lake_faults import plan_lake_faults
 
 TRANSACTIONS: Final = 150
 STREAMED: Final = ("when large", "immediately")
 """When a transaction is sent while it runs; else none is so large."""
+LOCAL: Final = "local"
+S3: Final = "s3"
+LAKES: Final = (LOCAL, S3)
+WORDS: Final = ("files", "spark", "auto")
+DRAWN: Final = "drawn"
+WRITERS: Final = (*WORDS, DRAWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +45,25 @@ class Ddl:
 
 
 @dataclass(frozen=True, slots=True)
+class Choices:
+    """What a user chooses for all seeds of a run.
+
+    ``ddl``: whether tables change, None where a seed draws that. ``writer`` is the word for
+    ``lake.writer``; "drawn" is one of ``WORDS`` for each seed.
+    """
+
+    faults: bool = True
+    ddl: bool | None = None
+    lake: str = LOCAL
+    writer: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a seed does, but for its statements."""
+    """What a seed does, but for its statements.
+
+    ``writer`` is the word for ``lake.writer`` until ``spark_after`` transactions.
+    """
 
     seed: int
     transactions: int
@@ -52,9 +79,13 @@ class Plan:
     streamed: str | None
     two_phase: bool
     ddl: Ddl | None = None
+    lake: str = LOCAL
+    writer: str = "auto"
 
     def __str__(self) -> str:
         told = [str(fault) for fault in self.faults] or ["no faults"]
+        told += ["on S3 behind a REST catalog"] * (self.lake == S3)
+        told += [f"lake.writer: {self.writer}"] * (self.writer != "auto")
         told += ["track_commit_timestamp = on"] * self.lineage
         told += ["binary = true"] * self.binary
         told += ["sync_slot: permanent"] * self.permanent
@@ -68,10 +99,13 @@ class Plan:
 def make_plan(
     seed: int, transactions: int = TRANSACTIONS, *, faults: bool = True, ddl: bool | None = None
 ) -> Plan:
-    """From the seed alone. A new draw comes last, so that a seed stays what it was otherwise.
+    """``plan_of`` for a lake on the local disk."""
+    return plan_of(seed, Choices(faults=faults, ddl=ddl), transactions)
 
-    ``ddl``: whether tables change is not drawn.
-    """
+
+def plan_of(seed: int, choices: Choices, transactions: int = TRANSACTIONS) -> Plan:
+    """From the seed and the choices. A new draw comes last, so that a seed stays what it was."""
+    faults = choices.faults
     chance = random.Random(f"plan {seed}")
     late = chance.randrange(transactions) if chance.random() < 0.5 else None
     column = chance.randrange(transactions) if chance.random() < 0.4 else None
@@ -91,11 +125,20 @@ def make_plan(
     two_phase = chance.random() < 0.25
     if two_phase:
         late = None  # ALTER SUBSCRIPTION ... REFRESH PUBLICATION may not copy then
-    options = lineage, binary, permanent, spark, streamed, two_phase
-    changes, more = _changes(seed, transactions, two_phase=two_phase, ddl=ddl)
-    if changes and faults:
+    changes, more = _changes(seed, transactions, two_phase=two_phase, ddl=choices.ddl)
+    more = more if changes else []
+    if choices.lake == S3:
+        more += plan_lake_faults(random.Random(f"lake {seed}"), transactions)
+    if faults:
         planned = tuple(sorted((*planned, *more), key=lambda fault: fault.after))
-    return Plan(seed, transactions, planned, via_root, late, column, dropped, *options, changes)
+    writer = choices.writer
+    if writer == DRAWN:
+        writer = random.Random(f"writer {seed}").choice(WORDS)
+    if choices.writer != "auto" and spark == 0:
+        spark = None
+    options = lineage, binary, permanent, spark, streamed, two_phase
+    where = changes, choices.lake, writer
+    return Plan(seed, transactions, planned, via_root, late, column, dropped, *options, *where)
 
 
 def _changes(

@@ -13,7 +13,6 @@ well.
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -38,8 +37,11 @@ from subscriber.commands.refresh import refresh_publication
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.chaos.compare import Compared, compare
 from tests.chaos.ddl import Alterations, create_altered, schema_of
+from tests.chaos.events import Events
 from tests.chaos.faults import Fault, Victims, cause, reached
 from tests.chaos.followed import await_equal
+from tests.chaos.lake_faults import LAKE_KINDS, cause_at_lake
+from tests.chaos.left_behind import needless_branches, orphan_files
 from tests.chaos.outcome import Outcome
 from tests.chaos.plan import STREAMED, Ddl, Plan
 from tests.chaos.progress import await_confirmed
@@ -78,26 +80,6 @@ _STREAM_LARGE: Final = "ALTER DATABASE {} SET logical_decoding_work_mem = '64kB'
 _STREAM_EACH: Final = "ALTER DATABASE {} SET debug_logical_replication_streaming = immediate"
 
 
-class Events:
-    """What happened in a run, a JSON object a line."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = (folder / "events.jsonl").open("w")
-        self._began = time.monotonic()
-        self._lock = threading.Lock()
-
-    def add(self, what: str, **more: Any) -> None:
-        """Now."""
-        with self._lock:
-            at = round(time.monotonic() - self._began, 3)
-            print(json.dumps({"at": at, "what": what, **more}), file=self._file, flush=True)
-
-    def close(self) -> None:
-        """The run is over."""
-        self._file.close()
-
-
 @dataclass
 class Run:
     """A seed on servers that other seeds use too; ``play`` it once."""
@@ -113,6 +95,7 @@ class Run:
     hit: list[Fault] = field(default_factory=list)
     altered: int = 0
     publisher_fault: str | None = None
+    orphans: tuple[str, ...] = ()
 
     def play(self) -> Outcome:
         """All of it; the folder stays only if something is wrong."""
@@ -134,7 +117,7 @@ class Run:
         compared, error = None, None
         try:
             with self._databases() as (self.pub, self.native), Proxy(self.pub) as self.proxy:
-                self._configure("spark" if self.plan.spark_after == 0 else "auto")
+                self._configure("spark" if self.plan.spark_after == 0 else self.plan.writer)
                 self._subscribe()
                 try:
                     self._disturbed_workload()
@@ -158,6 +141,7 @@ class Run:
             tuple(self.hit),
             self.altered,
             self.publisher_fault,
+            self.orphans,
         )
         self.events.add("outcome", outcome=str(outcome))
         self.events.close()
@@ -293,12 +277,18 @@ class Run:
                 wait([working], 0.02)
             self.events.add("fault", fault=str(fault))
             try:
-                hit = cause(fault, victims)
+                hit = self._cause(fault, victims)
             except Exception as error:
                 self.events.add("missed", fault=fault.kind, error=_named(error))
             else:
                 self.events.add("caused", fault=fault.kind, hit=hit)
                 self.hit += [fault] * bool(hit)
+
+    def _cause(self, fault: Fault, victims: Victims) -> str:
+        if fault.kind not in LAKE_KINDS:
+            return cause(fault, victims)
+        assert self.family.stack
+        return cause_at_lake(fault, self.family.stack, self.ended)
 
     def _heal(self) -> None:
         places = [fault for fault in self.plan.faults if fault.place]
@@ -428,6 +418,7 @@ class Run:
         self.settle()
         native = self.native if self.native and self._native_is_there() else None
         self.events.add("caught up", native=native is not None)
+        self._look_for_orphans()
         self.meddle(self)
         compared = compare(self.pub, native, self.family.pgsub, self.schema, self._tables())
         return self._with_altered(compared, self.plan.ddl) if self.plan.ddl else compared
@@ -456,10 +447,19 @@ class Run:
         wait_until(lambda: not self._left(), PATIENCE, lambda: f"left behind: {self._left()}")
 
     def _left(self) -> list[str]:
-        """Notes of files from before a commit, and prepared transactions; all have ended."""
-        folder = self.family.pgsub.data_dir
+        """Notes of files from before a commit, prepared transactions, branches; all have ended."""
+        folder, stack = self.family.pgsub.data_dir, self.family.stack
         found = [*folder.glob("parallel/*"), *folder.glob("prepared/*/group_*")]
-        return sorted(path.name for path in found)
+        branches = needless_branches(stack, self._schemas()) if stack else []
+        return sorted([*(path.name for path in found), *branches])
+
+    def _schemas(self) -> tuple[str, str]:
+        return self.schema, schema_of(self.schema)
+
+    def _look_for_orphans(self) -> None:
+        if stack := self.family.stack:
+            self.orphans = tuple(orphan_files(stack, self.family.pgsub.data_dir, self._schemas()))
+            self.events.add("orphan files", files=self.orphans)
 
     def _await_publisher(self) -> None:
         """It may be coming up still."""
@@ -487,7 +487,7 @@ class Run:
         self.family.failpoints.clear()
         del self.family.subscriptions[NAME]
         self._persist("drop", lambda: self._command("drop", lambda s: drop_subscription(NAME, s)))
-        self.family.forget_tables(self.schema, schema_of(self.schema))
+        self.family.forget_tables(*self._schemas())
 
 
 def _named(error: Exception) -> str:

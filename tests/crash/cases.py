@@ -18,6 +18,13 @@ VERSIONS: Final = (
 )
 """Publishers that every case is played on."""
 
+ON_S3: Final = "S3"
+LAKES: Final = (*VERSIONS, pytest.param(ON_S3, id="pg18-s3", marks=pytest.mark.lake))
+"""Publishers with the lake on the local disk, and one with the lake on S3 behind a REST catalog.
+
+Who imports the name plays on both, as ``docs/make_crash_table.py`` says.
+"""
+
 _FIRST_TO_STREAM: Final = pytest.param(14, id="pg14", marks=pytest.mark.matrix_only)
 
 STREAMING: Final = (

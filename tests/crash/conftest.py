@@ -9,6 +9,7 @@ import pytest
 from tests.crash.cases import ALWAYS
 from tests.crash.family import Family
 from tests.fix_lake import Lake
+from tests.lake.lake_stack import quick_stack
 
 CRASH_TIMEOUT = 1500  # a module's first test waits for the whole flow
 
@@ -50,3 +51,18 @@ def family_on_a_remote_lake(
     yield made
     made.failpoints.clear()
     assert made.pgsub.stop() == 0, made.log_tail()
+
+
+@pytest.fixture(scope="session")
+def family_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
+    """A family whose tables are on S3 behind a REST catalog; its lake server is the embedded one.
+
+    A launcher that dies takes the server along.
+    """
+    folder = tmp_path_factory.mktemp("crash_on_s3")
+    with quick_stack(folder) as stack:
+        made = Family(folder / "data", stack=stack)
+        made.start()
+        yield made
+        made.failpoints.clear()
+        assert made.pgsub.stop() == 0, made.log_tail()

@@ -23,6 +23,7 @@ from tests.crash.failpoint_files import Failpoints
 from tests.fix_lake import Lake
 from tests.fix_publisher import Database
 from tests.harness import SETTINGS, Pgsub
+from tests.lake.lake_stack import LakePgsub, LakeStack
 from tests.waiting import wait_until
 from workers.process.failpoints import ENVIRONMENT
 from workers.process.launcher_client import LauncherStatus, query_launcher
@@ -39,7 +40,8 @@ FAMILY_SETTINGS = {
 class Family:
     """One data directory, its launcher, its lake server and the workers.
 
-    With ``lake`` the server is that one, which is nobody's child and lives on when they die.
+    With ``lake`` the server is that one, which is nobody's child and lives on when they die. With
+    ``stack`` the tables are in its store.
     """
 
     def __init__(
@@ -48,12 +50,18 @@ class Family:
         settings: Mapping[str, Any] = FAMILY_SETTINGS,
         lake: Lake | None = None,
         *,
+        stack: LakeStack | None = None,
         format_version: int = 2,
         writer: str = "auto",
     ) -> None:
         self.failpoints = Failpoints(data_dir.parent / "failpoints")
+        self.stack = stack
         env = {ENVIRONMENT: str(self.failpoints.directory)}
-        self.pgsub = Pgsub(data_dir, env, lake.data_dir / "lake" if lake else None)
+        self.pgsub = (
+            LakePgsub(data_dir, env, catalog=stack.direct_keys())
+            if stack
+            else Pgsub(data_dir, env, lake.data_dir / "lake" if lake else None)
+        )
         self.subscriptions: dict[str, dict[str, Any]] = {}
         self._settings = dict(settings)
         self._common: dict[str, Any] = {
@@ -62,6 +70,8 @@ class Family:
         }
         if lake:
             self._common["spark"] = {"remote": lake.url}
+        if stack:
+            self._common["lake"]["catalog"] = stack.catalog_keys()
 
     # -- commands ------------------------------------------------------------------------------
 
@@ -126,6 +136,9 @@ class Family:
 
     def forget_tables(self, *schemas: str) -> None:
         """The lake's catalog knows no table of these schemas any more; DROP TABLE takes longer."""
+        if self.stack:
+            self.stack.forget_tables(*schemas)
+            return
         with closing(sqlite3.connect(self.pgsub.lake_catalog_file())) as catalog, catalog:
             for schema in schemas:
                 catalog.execute("DELETE FROM iceberg_tables WHERE table_namespace = ?", (schema,))

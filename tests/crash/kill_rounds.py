@@ -29,8 +29,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
+import pytest
+
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.crash.cases import Case, Findings, Way, cases_of
+from tests.crash.cases import ON_S3, Case, Findings, Way, cases_of
 from tests.crash.family import Family, wait_confirmed
 from tests.crash.mixed_workload import (
     BUSY,
@@ -147,7 +149,7 @@ class KillRounds(Findings):
     database: Database
     workload: MixedWorkload
     ways: tuple[Way, ...]
-    before_death: Callable[[], None] = lambda: None  # while others stand at their places
+    before_death: Callable[[Family], None] = lambda _: None  # while others stand at their places
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
 
     def play(self) -> None:
@@ -219,7 +221,7 @@ class KillRounds(Findings):
             self.family.create(LATE_SUBSCRIPTION, self.database.dsn, [f"pub_{LATE}"])
         for place in this.then:
             failpoints.wait_held(place, PATIENCE, log_tail)
-        self.before_death()
+        self.before_death(self.family)
         if victim == "launcher":
             self.family.kill_launcher()
         else:
@@ -296,6 +298,23 @@ def play_rounds(
         family.drop(name)
     family.forget_tables(*BUSY, *SYNCED, LATE)
     database.drop()
+
+
+def play_requested(
+    request: pytest.FixtureRequest,
+    name: str,
+    ways: tuple[Way, ...],
+    local: str = "family",
+    writer: str = "auto",
+    **more: Any,
+) -> Iterator[KillRounds]:
+    """``play_rounds`` where the fixture's parameter (``LAKES``) says; ``local`` is a fixture."""
+    on_s3 = request.param == ON_S3
+    publisher = request.getfixturevalue("server_of")(18 if on_s3 else request.param)
+    family: Family = request.getfixturevalue("family_on_s3" if on_s3 else local)
+    family.configure(writer=writer)
+    yield from play_rounds(publisher, family, name, ways, **more)
+    family.configure()
 
 
 def _with_next(rounds: Sequence[Round]) -> Iterator[tuple[Round, Round | None]]:

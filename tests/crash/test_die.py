@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.cases import ITSELF, VERSIONS, Case, assert_right, cases_of, each
+from tests.crash.cases import ITSELF, LAKES, VERSIONS, Case, assert_right, cases_of, each
 from tests.crash.family import Family
-from tests.crash.kill_rounds import ONE_BY_ONE, PATIENCE, PLACES, KillRounds, play_rounds
+from tests.crash.kill_rounds import ONE_BY_ONE, PATIENCE, PLACES, KillRounds, play_requested
 from tests.crash.mixed_workload import PARTITIONED
 from tests.fix_publisher import Database, new_database, requested_publisher
 from tests.twin import native_rows
@@ -24,10 +24,10 @@ HELD_AT = {"in_w": "tablesync.waiting", "in_c": "tablesync.caught_up"}
 """Table and subscription → where its sync worker stands when the apply worker dies."""
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def rounds(request: pytest.FixtureRequest, family: Family) -> Iterator[KillRounds]:
+@pytest.fixture(scope="module", params=LAKES)
+def rounds(request: pytest.FixtureRequest) -> Iterator[KillRounds]:
     """All phases, played."""
-    yield from play_rounds(requested_publisher(request), family, "crash_die", ITSELF)
+    yield from play_requested(request, "crash_die", ITSELF)
 
 
 def test_every_place_of_an_apply_worker_is_armed() -> None:

@@ -9,18 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.cases import LAKE_SERVER, VERSIONS, Case, assert_right, cases_of, each
-from tests.crash.family import Family
-from tests.crash.kill_rounds import PLACES, TOGETHER, KillRounds, play_rounds
-from tests.fix_publisher import requested_publisher
+from tests.crash.cases import LAKE_SERVER, LAKES, Case, assert_right, cases_of, each
+from tests.crash.kill_rounds import PLACES, TOGETHER, KillRounds, play_requested
 
 CASES = cases_of(PLACES, LAKE_SERVER)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def rounds(request: pytest.FixtureRequest, family: Family) -> Iterator[KillRounds]:
+@pytest.fixture(scope="module", params=LAKES)
+def rounds(request: pytest.FixtureRequest) -> Iterator[KillRounds]:
     """All rounds, played."""
-    yield from play_rounds(requested_publisher(request), family, "crash_kill", (LAKE_SERVER,))
+    yield from play_requested(request, "crash_kill", (LAKE_SERVER,))
 
 
 def test_every_place_is_in_some_round() -> None:

@@ -1,7 +1,8 @@
 """``kill -9`` of the launcher, and with it of all workers, while they stand at each place.
 
 The lake server lives on: a call that a dead worker left there is carried out all the same, unless
-its successor has closed that worker's session.
+its successor has closed that worker's session. On S3 the server is the launcher's own, and dies
+with the launcher.
 """
 
 from __future__ import annotations
@@ -10,19 +11,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.crash.cases import LAUNCHER, VERSIONS, Case, assert_right, cases_of, each
-from tests.crash.family import Family
-from tests.crash.kill_rounds import PLACES, KillRounds, play_rounds
-from tests.fix_publisher import requested_publisher
+from tests.crash.cases import LAKES, LAUNCHER, Case, assert_right, cases_of, each
+from tests.crash.kill_rounds import PLACES, KillRounds, play_requested
 
 CASES = cases_of(PLACES, LAUNCHER)
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def rounds(request: pytest.FixtureRequest, family_on_a_remote_lake: Family) -> Iterator[KillRounds]:
+@pytest.fixture(scope="module", params=LAKES)
+def rounds(request: pytest.FixtureRequest) -> Iterator[KillRounds]:
     """All rounds, played."""
-    publisher = requested_publisher(request)
-    yield from play_rounds(publisher, family_on_a_remote_lake, "crash_launcher", (LAUNCHER,))
+    ways = (LAUNCHER,)
+    yield from play_requested(request, "crash_launcher", ways, "family_on_a_remote_lake")
 
 
 @each(CASES)

@@ -12,11 +12,10 @@ from itertools import cycle
 
 import pytest
 
-from tests.crash.cases import ITSELF, LAKE_SERVER, VERSIONS, Case, assert_right, cases_of, each
+from tests.crash.cases import ITSELF, LAKE_SERVER, LAKES, Case, assert_right, cases_of, each
 from tests.crash.family import Family
-from tests.crash.kill_rounds import PLACES, KillRounds, play_rounds
+from tests.crash.kill_rounds import PLACES, KillRounds, play_requested
 from tests.crash.mixed_workload import BUSY
-from tests.fix_publisher import requested_publisher
 
 WAYS = (ITSELF[0], LAKE_SERVER)
 CASES = cases_of(PLACES, *WAYS)
@@ -35,18 +34,18 @@ def spark_family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Family]:
     assert made.pgsub.stop() == 0, made.log_tail()
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def rounds(request: pytest.FixtureRequest, spark_family: Family) -> Iterator[KillRounds]:
+@pytest.fixture(scope="module", params=LAKES)
+def rounds(request: pytest.FixtureRequest) -> Iterator[KillRounds]:
     """All rounds, played."""
     words = cycle((FILES, SPARK))
 
-    def switch() -> None:
-        rows = spark_family.pgsub.status("lake_tables")
+    def switch(family: Family) -> None:
+        rows = family.pgsub.status("lake_tables")
         SEEN.update(row["writer"] for row in rows if row["lake_schema"] in BUSY)
-        spark_family.configure(writer=next(words))
+        family.configure(writer=next(words))
 
-    publisher = requested_publisher(request)
-    yield from play_rounds(publisher, spark_family, "crash_spark", WAYS, before_death=switch)
+    names = "crash_spark", WAYS, "spark_family", SPARK
+    yield from play_requested(request, *names, before_death=switch)
 
 
 @each(CASES)

@@ -14,6 +14,12 @@ MODULES = [
     for path in sorted(Path(ROOT, "tests", "crash").glob("test_*.py"))
 ]
 
+OF_WORKERS = {
+    *(*failpoints.APPLY, *failpoints.FENCE, *failpoints.READY),
+    *(*failpoints.TABLESYNC, *failpoints.UNDO),
+}
+"""Where workers come to in a first copy and in batches."""
+
 
 def named() -> list[str]:
     """All places."""
@@ -36,6 +42,13 @@ def test_every_place_is_in_the_table() -> None:
     assert sorted(told) == sorted(named())
 
 
+def test_every_way_to_die_is_played_on_s3_at_the_places_of_workers() -> None:
+    page = script("make_crash_table")
+    cells = {place: page.lake_cell(place) for place in named()}
+    assert {place for place, cell in cells.items() if cell} == OF_WORKERS
+    assert {cells[place] for place in OF_WORKERS} == {page.LAKE}
+
+
 def test_every_way_to_die_is_played_at_every_place() -> None:
     """With every other test, but for what takes minutes.
 
@@ -51,10 +64,6 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
     }
     later = {where: cell for where, cell in cells.items() if cell != page.ALWAYS}
     assert set(later.values()) == {page.FULL}
-    of_workers = {
-        *(*failpoints.APPLY, *failpoints.FENCE, *failpoints.READY),
-        *(*failpoints.TABLESYNC, *failpoints.UNDO),
-    }
     of_commands = {
         *(*failpoints.CREATE, *failpoints.DROP, *failpoints.RECOPY),
         *(*failpoints.EMPTIED, *failpoints.ACCEPT_GAP, *failpoints.REFRESH),
@@ -67,7 +76,7 @@ def test_every_way_to_die_is_played_at_every_place() -> None:
     everywhere = {*of_commands, *of_two_phase, *failpoints.SLICES, *before_the_commit}
     assert {(place, "is killed") for place in failpoints.STREAMED}.isdisjoint(later)
     assert set(later) <= {
-        *((place, "launcher") for place in {*of_workers, *failpoints.FINISHEDCOPY}),
+        *((place, "launcher") for place in {*OF_WORKERS, *failpoints.FINISHEDCOPY}),
         *((place, "lake server") for place in failpoints.FINISHEDCOPY),
         *((place, head) for place in failpoints.STREAMED for head in page.WAYS),
         *((place, head) for place in everywhere for head in page.WAYS),
@@ -86,6 +95,6 @@ def test_what_dies_does_so_on_all_versions() -> None:
     assert len(playing) >= 6
     for module in playing:
         source = inspect.getsource(module)
-        names = ("VERSIONS", "STREAMING", "FILES_BEFORE", "PREPARING")
+        names = ("VERSIONS", "LAKES", "STREAMING", "FILES_BEFORE", "PREPARING")
         named = [f"params={name}" in source for name in names]
         assert any(named), module.__name__
