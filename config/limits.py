@@ -289,6 +289,8 @@ FETCH_STEP_BYTES: Final = 8 * _MB
 """Bytes that are read in one step from columns that may be large."""
 FETCH_STEP_ROWS: Final = 4_096
 """Rows that are read in one step from columns that may be large."""
+READ_AT_ONCE_BYTES: Final = 1 * _MB
+"""An object up to this size is read by one request; footer and columns would be several."""
 FETCH_NUMBERS_STEP_ROWS: Final = 131_072
 """Rows that are read in one step if the columns are numbers."""
 FETCH_BUFFER_BYTES: Final = 1 * _MB
@@ -406,6 +408,10 @@ WARM_SERVER_MEMORY_BYTES: Final = 1024 * _MB
 """Heap of the lake server that writes the class archive at build time: the data is tiny."""
 WARM_ARCHIVE_SECONDS: Final = 300.0
 """Time to write the class archive at build time, on however slow a machine."""
+MANIFEST_THREADS: Final = 8
+"""Threads of the lake server that read and write manifests together."""
+MANIFEST_CACHE_BYTES: Final = 16 * _MB
+"""Manifests of tables in a store that the lake server keeps for a minute."""
 GATEWAY_SECRET_BYTES: Final = 24
 """Random bytes in the secret of a process's gateway, and in the name of the gateway."""
 SHARED_SESSION_SECONDS: Final = 20.0

@@ -62,7 +62,7 @@ class LiveFile:
     """A data file of a snapshot and the delete files that apply to it.
 
     ``first_row_id`` is the number of its first row, in tables of format 3. ``place`` is as in
-    ``NewFile``.
+    ``NewFile``. ``size`` is in bytes, None if not known.
     """
 
     path: str
@@ -70,6 +70,7 @@ class LiveFile:
     deletes: tuple[NewFile, ...] = ()
     first_row_id: int | None = None
     place: Place | None = None
+    size: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ from workers.lake.sql.statements import new_table_properties
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.staged_rows import FileList
 from workers.lake.storage.store import TableStore
-from workers.lake.table import MAIN, LakeColumn, LakeIdent
+from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
 
 _FOR_EVER: Final = 2**63 - 1
 
@@ -245,7 +245,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         """Raise 40001 if ``create_branch`` did not create the branch."""
         self._sql.check_branch(ident, branch)
 
-    def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
+    def fast_forward(self, ident: LakeIdent, branch: str, stamp: Stamp | None = None) -> int | None:
         """Move ``main`` to the branch. Returns the snapshot that ``main`` is at then.
 
         The ancestry is looked at in the very metadata that the commit replaces. A fence in between
@@ -254,7 +254,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         """
         # A closed session does not end a gateway call: so ask first whether a successor closed it.
         self._sessions.get().check_open()
-        return repeated(lambda: self._fast_forward(ident, branch))
+        return repeated(lambda: self._fast_forward(ident, branch, stamp=stamp))
 
     def fast_forward_with(
         self,
@@ -273,12 +273,16 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         branch: str,
         changes: Sequence[ColumnChange] = (),
         remember: Remember | None = None,
+        stamp: Stamp | None = None,
     ) -> int:
         """Move ``main`` and change columns by a compare-and-set of the table's metadata.
 
         After an answer that was lost ``main`` is at the branch already, with the changed columns.
         """
         with self._gateway.api(f'publishing to lake table "{ident}"') as api:
+            moved = None if stamp is None else self._loaded.move_main(api, ident, branch, stamp)
+            if moved is not None:
+                return moved
             operations = api.load(ident).operations()
             base = operations.current()
             metadata = api.as_json(base)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,6 +22,7 @@ from workers.lake.interfaces.segment_writer import Properties
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import FileList, LiveFile, NewFile, OwnFiles, Place
+from workers.lake.storage.store import confirmed
 from workers.lake.table import LakeIdent
 
 _NONE: Final = Deletes()
@@ -51,6 +53,24 @@ class BranchCommits:
     files: TableLayout
     known: BranchFiles
     dead: DeletedRowsCache
+
+    def write_deletes_beside(
+        self, write_rows: Callable[[], None], parts: CommitParts, tip: int | None
+    ) -> Deletes:
+        """Write the rows and the deletes of a commit; in an object store at the same time."""
+        if not parts.batches or self.files.store.has_cheap_requests:
+            write_rows()
+            return self.write_deletes(parts, tip)
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(self.write_deletes, parts, tip)
+            try:
+                write_rows()
+            except BaseException:
+                with suppress(Exception):  # the error of the rows is the one to be told
+                    for file, _ in writing.result().files:
+                        self.files.store.remove(file.path)
+                raise
+            return writing.result()
 
     def write_deletes(self, parts: CommitParts, tip: int | None) -> Deletes:
         """Write the delete files of a commit; the positions are positions in snapshot ``tip``."""
@@ -142,15 +162,11 @@ class BranchCommits:
         return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)
 
     def _stored(self, parts: CommitParts, deletes: Deletes) -> Collection[str]:
-        """The files that the store has just confirmed. A local disk is asked: that costs nothing.
-
-        Staged files may have been written long ago.
-        """
-        if self.files.store.has_cheap_requests:
-            return ()
+        """The files that the store has just confirmed. Staged files may be old."""
         staged = {file.path for own in parts.staged for file in own.files}
         new = [*parts.files, *(file for file, _ in deletes.files)]
-        return {file.path for file in new} - staged
+        paths = {file.path for file in new} - staged
+        return confirmed(self.files.store, paths)
 
     def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
         """The positions, without positions in data files that the branch is known to have lost."""

@@ -77,5 +77,5 @@ def after_commit(
         if now != file:
             dead.add_deleted(file, now, deletes.places.get(file.path, NO_POSITIONS))
         files.append(now)
-    new = (LiveFile(file.path, file.rows, place=file.place) for file in rows)
+    new = (LiveFile(file.path, file.rows, place=file.place, size=file.size) for file in rows)
     return FileList(totals.tip, (*files, *new))

@@ -83,11 +83,11 @@ class DeletedRowsCache:
         if deletes.vector:
             return read_vector(store, deletes)[path]
         if deletes.of is not None:
-            return read_deletes(store, deletes.path).get(path, NO_POSITIONS)
+            return read_deletes(store, deletes).get(path, NO_POSITIONS)
         with self._reading:  # several data files ask for a shared delete file at a time
             places = self._shared.get(deletes.path)
             if places is None:
-                places = read_deletes(store, deletes.path)
+                places = read_deletes(store, deletes)
                 held = (len(each) for known in self._shared.values() for each in known.values())
                 if sum(held) + sum(map(len, places.values())) > DELETED_ROWS_SHARED_ROWS:
                     self._shared.clear()

@@ -58,7 +58,7 @@ def write_vectors(
                 bitmap |= (
                     _bitmap(table.store, each)
                     if each.vector
-                    else BitMap64(parsed(each.path).get(of, NO_POSITIONS))
+                    else BitMap64(parsed(each).get(of, NO_POSITIONS))
                 )
         vector = _encode(bitmap)
         entries.append((of, len(content), len(vector), len(bitmap)))

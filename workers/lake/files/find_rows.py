@@ -265,7 +265,7 @@ class RowLookup:
     def _read_and_search(self, file: LiveFile, piece: Piece, entry: NewEntry) -> list[pa.Table]:
         """Search a piece of a file; ``entry`` takes the keys."""
         parts: list[pa.Table] = []
-        with open_file(self._table.store, file.path) as parquet:
+        with open_file(self._table.store, file) as parquet:
             check_rows(parquet, file)
             names = names_by_field_id(parquet)
             if any(field_id(each) not in names for each in self._read_fields):

@@ -27,12 +27,13 @@ C.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, takewhile
 
 import numpy as np
 import pyarrow as pa
 
-from config.limits import JOIN_STEP_FILES, JOINED_ROWS
+from config.limits import JOIN_STEP_FILES, JOINED_ROWS, LOOK_UP_THREADS, READ_AT_ONCE_BYTES
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
@@ -42,7 +43,7 @@ from workers.lake.files.write_rows import write_rows
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.staged_rows import FileList, LiveFile, NewFile, Place
-from workers.lake.storage.store import TableStore
+from workers.lake.storage.store import TableStore, confirmed
 from workers.lake.table import LakeIdent
 
 Sized = tuple[LiveFile, int]
@@ -78,7 +79,7 @@ def join_small(
         return 0, 0
     written: list[NewFile] = []
     try:
-        living = _living(files, [file for file, _ in small], dead)
+        living = _living(files, small, dead)
         write_rows(files, living, written.append)
     except BaseException as error:
         for file in written:
@@ -98,6 +99,7 @@ def join_small(
         removed_deletes=dropped,
         summary={OPERATION: f"join-{live.tip}"},
         expected_tip=live.tip,
+        stored=confirmed(files.store, (file.path for file in written)),
     )
     totals = commits.commit_files(ident, branch, change, what)
     known.deletes.drop(dropped)
@@ -117,7 +119,8 @@ def by_place(files: Iterable[LiveFile]) -> dict[Place | None, list[LiveFile]]:
 
 def choose_small(store: TableStore, files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
     """The small files to join, up to the size of a full file; empty if only a few are small."""
-    return choose([(file, store.size(file.path)) for file in files], sizes)
+    sized = ((file, file.size) for file in files)
+    return choose([(file, store.size(file.path) if n is None else n) for file, n in sized], sizes)
 
 
 def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:
@@ -166,13 +169,42 @@ def _unused_deletes(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> lis
 
 
 def _living(
-    files: TableLayout, small: Sequence[LiveFile], dead: DeletedRowsCache
+    files: TableLayout, small: Sequence[Sized], dead: DeletedRowsCache
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that are not deleted, with the table's present columns."""
-    for file in small:
-        places = np.arange(file.rows)
-        for part in iter_rows_at(
-            files.store, file, places[dead.live_mask(files.store, file, places)], list(files.schema)
-        ):
-            for batch in part.to_batches():
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)
+    """The rows that are not deleted, with the table's present columns.
+
+    Small files of an object store are read several at a time.
+    """
+    if files.store.has_cheap_requests:
+        for file, _ in small:
+            yield from _living_of(files, dead, file)
+        return
+    with ThreadPoolExecutor(LOOK_UP_THREADS) as pool:
+        for group in _read_together(small):
+            for batches in pool.map(lambda file: list(_living_of(files, dead, file)), group):
+                yield from batches
+
+
+def _read_together(small: Sequence[Sized]) -> Iterator[list[LiveFile]]:
+    """Groups of files of ``READ_AT_ONCE_BYTES`` together, or a single larger file."""
+    group: list[LiveFile] = []
+    room = READ_AT_ONCE_BYTES
+    for file, size in small:
+        if group and size > room:
+            yield group
+            group, room = [], READ_AT_ONCE_BYTES
+        group.append(file)
+        room -= size
+    if group:
+        yield group
+
+
+def _living_of(
+    files: TableLayout, dead: DeletedRowsCache, file: LiveFile
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that are not deleted."""
+    places = np.arange(file.rows)
+    living = places[dead.live_mask(files.store, file, places)]
+    for part in iter_rows_at(files.store, file, living, list(files.schema)):
+        for batch in part.to_batches():
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

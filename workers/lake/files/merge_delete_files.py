@@ -34,7 +34,7 @@ from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import LiveFile, NewFile, Place
-from workers.lake.storage.store import TableStore
+from workers.lake.storage.store import TableStore, confirmed
 from workers.lake.table import LakeIdent
 
 
@@ -88,13 +88,13 @@ class DeleteFiles:
         """The positions in several delete files of the list."""
         known = ((file, self._held.get(file.path)) for file in files)
         return merge_positions(
-            read_deletes(store, file.path) if held is None else held for file, held in known
+            read_deletes(store, file) if held is None else held for file, held in known
         )
 
 
 def read_all_deletes(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
     """Read several delete files."""
-    return merge_positions(read_deletes(store, file.path) for file in files)
+    return merge_positions(read_deletes(store, file) for file in files)
 
 
 def merge_deletes(
@@ -139,16 +139,18 @@ def _merge(
     places = read_all_deletes(
         table.store, (file for file in replaced if file.of is None or file.of in live)
     )
+    written = [
+        write_deletes(table, {path: each}, live[path].place)
+        for path, each in places.items()
+        if path in live
+    ]
     change = FileChange(
         table.layout_id,
-        added_deletes=[
-            write_deletes(table, {path: each}, live[path].place)
-            for path, each in places.items()
-            if path in live
-        ],
+        added_deletes=written,
         removed_deletes=replaced,
         summary={OPERATION: f"deletes-{tip}"},
         expected_tip=tip,
+        stored=confirmed(table.store, (file.path for file in written)),
     )
     commits.commit_files(ident, branch, change, what)
 

@@ -109,8 +109,8 @@ def write_deletes(
         return NewFile(path, file.tell(), len(codes), of, place=place)
 
 
-def read_deletes(store: TableStore, path: str) -> RowPositions:
+def read_deletes(store: TableStore, file: NewFile) -> RowPositions:
     """Read a delete file, of this process or of a foreign writer."""
-    with store.errors(), store.open_input(path) as file:
-        found = pq.read_table(file, columns=["file_path", "pos"], read_dictionary=["file_path"])
+    with store.errors(), store.open_input(file.path, file.size) as opened:
+        found = pq.read_table(opened, columns=["file_path", "pos"], read_dictionary=["file_path"])
     return positions_by_file(found["file_path"].unify_dictionaries().combine_chunks(), found["pos"])

@@ -73,10 +73,10 @@ def reading(store: TableStore) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_file(store: TableStore, path: str) -> Iterator[Any]:
+def open_file(store: TableStore, file: LiveFile) -> Iterator[Any]:
     """Open a data file. Raises Unreadable, see ``reading``."""
-    with reading(store), store.open_input(path) as file:
-        yield pq.ParquetFile(file, buffer_size=FETCH_BUFFER_BYTES)
+    with reading(store), store.open_input(file.path, file.size) as opened:
+        yield pq.ParquetFile(opened, buffer_size=FETCH_BUFFER_BYTES)
 
 
 def check_rows(parquet: Any, file: LiveFile) -> None:
@@ -138,7 +138,7 @@ def iter_rows_at(
     """Yield columns ``o0…`` of the rows at ascending positions, in parts. Raises Unreadable."""
     if not len(positions):
         return
-    with open_file(store, file.path) as parquet:
+    with open_file(store, file) as parquet:
         check_rows(parquet, file)
         names = names_by_field_id(parquet)
         columns = [names[field_id(each)] for each in fields if field_id(each) in names]

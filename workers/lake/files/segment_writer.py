@@ -265,12 +265,8 @@ class FileSegmentWriter(SegmentWriter):
                 counts[segment.source], parts.counts = parts.counts, Counts()
             if len(tips) > 1:
                 raise changed_meanwhile(self.ident)
-            if parts.batches:
-                rows, ready = chain.from_iterable(parts.batches), len(parts.files)
-                write_ahead(self.files, rows, parts.files.append)
-                self._written.store(parts.files[ready:])
             tip = next(iter(tips), None)
-            deletes = self.target.write_deletes(parts, tip)
+            deletes = self.target.write_deletes_beside(partial(self._write_rows, parts), parts, tip)
         except BaseException:
             for file in parts.files:
                 if not any(file in own.files for own in parts.staged):
@@ -280,6 +276,12 @@ class FileSegmentWriter(SegmentWriter):
         for source, own in counts.items():
             of_table = replace(own, rows=size.rows, deleted=size.deleted)
             self._counts[source] = added(self._counts.get(source, Counts()), of_table)
+
+    def _write_rows(self, parts: CommitParts) -> None:
+        if parts.batches:
+            rows, ready = chain.from_iterable(parts.batches), len(parts.files)
+            write_ahead(self.files, rows, parts.files.append)
+            self._written.store(parts.files[ready:])
 
     def _apply(self, segment: Segment, found: Found | None, parts: CommitParts) -> Found | None:
         """Collect the parts of a segment; return the rows that were looked up, if any."""

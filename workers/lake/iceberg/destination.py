@@ -339,7 +339,7 @@ class IcebergDestination(Destination):
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
-        return self._branches.publish(ident, branch, stamp, self._tables.fast_forward)
+        return self._branches.publish(ident, branch, stamp)
 
     @property
     def publishes_together(self) -> bool:

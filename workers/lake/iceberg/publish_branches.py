@@ -32,11 +32,12 @@ class BranchPublisher:
         ident: LakeIdent,
         branch: str,
         stamp: Stamp,
-        move: Callable[[LakeIdent, str], int | None],
+        move: Callable[[LakeIdent, str], int | None] | None = None,
     ) -> int | None:
-        """Move ``main`` of a table by ``move``; the new snapshot if known."""
+        """Move ``main`` of a table, by ``move`` if given; the new snapshot if known."""
         unread = None if self.positions.get((ident, branch)) == stamp else stamp
         fence = partial(self._fence, ident)
+        move = move or partial(self._tables.fast_forward, stamp=stamp)
         published = move_main(self._tables, ident, branch, unread, move, fence)
         self._durability.committed(ident, 1)
         return published

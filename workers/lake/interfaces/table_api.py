@@ -21,7 +21,7 @@ from workers.lake.new_layout import NewTable
 from workers.lake.publication import InParallel
 from workers.lake.staged_rows import FileList, LayoutId, NewFile
 from workers.lake.storage.store import TableStore
-from workers.lake.table import LakeColumn, LakeIdent
+from workers.lake.table import LakeColumn, LakeIdent, Stamp
 
 
 class TableApi(Protocol):
@@ -146,9 +146,11 @@ class TableApi(Protocol):
         branch.
         """
 
-    def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
+    def fast_forward(self, ident: LakeIdent, branch: str, stamp: Stamp | None = None) -> int | None:
         """Move ``main`` to the newest snapshot of the branch. Returns the snapshot's id if known.
 
+        ``stamp`` says that a snapshot of the branch with this position is as good as the newest:
+        the table then need not be read again behind the commit of that snapshot.
         Refused if ``main`` is no ancestor of the branch. Includes ``check_branch``.
         Gateway: first asks whether the worker's Spark session is still open, because a successor
         closes sessions and cannot close a gateway call.

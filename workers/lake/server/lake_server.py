@@ -39,6 +39,7 @@ from config.limits import (
     LAKE_SERVER_POLL_SECONDS,
     LAKE_SERVER_READY_SECONDS,
     LAKE_SERVER_STOP_SECONDS,
+    MANIFEST_THREADS,
 )
 from config.monitor_limits import (
     LOG_FILE_BYTES,
@@ -323,6 +324,8 @@ def _arguments(
         # Arrow checks every access to a vector otherwise; Spark's generated code is right.
         "-Darrow.enable_unsafe_memory_access=true",
         "-Darrow.enable_null_check_for_get=false",
+        # Threads that read manifests: in a bucket each manifest is a request.
+        f"-Diceberg.worker.num-threads={MANIFEST_THREADS}",
         "-cp",
         os.pathsep.join(class_path),
         "org.apache.spark.deploy.SparkSubmit",

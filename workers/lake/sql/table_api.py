@@ -39,7 +39,7 @@ from workers.lake.sql.table_metadata import (
     read_properties,
     read_tip,
 )
-from workers.lake.table import MAIN, LakeColumn, LakeIdent
+from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
 
 
 class SqlTableApi(TableApi):
@@ -208,8 +208,9 @@ class SqlTableApi(TableApi):
         if rows.num_rows and not rows.column(0)[0].is_valid:
             raise changed_meanwhile(ident)
 
-    def fast_forward(self, ident: LakeIdent, branch: str) -> int | None:
+    def fast_forward(self, ident: LakeIdent, branch: str, stamp: Stamp | None = None) -> int | None:
         """Move ``main`` to the branch, after ``check_branch``."""
+        del stamp
         self.check_branch(ident, branch)
         sql = call("fast_forward", ident, branch=MAIN, to=branch)
         answer = self._sessions.get().commit(sql, f'publishing to lake table "{ident}"')

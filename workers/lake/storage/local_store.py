@@ -43,8 +43,9 @@ class LocalStore(TableStore):
         """Does the path belong to a local file system?"""
         return is_local(path)
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         """Open a file for reading."""
+        del size
         with self.errors():
             return pa.OSFile(str(local_path(path)), "rb")
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from config.lake import is_bucket
+from config.limits import READ_AT_ONCE_BYTES
 from config.monitor_limits import LENT_KEY_SESSIONS
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
 from workers.lake.storage.store import TableStore
@@ -75,11 +76,17 @@ class ObjectStore(TableStore):
         """Is the path in the bucket?"""
         return is_bucket(path) and bucket_of(path) == self.bucket
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """Open an object for reading; every read is a request."""
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        """Open an object for reading; every read is a request. A small one is read at once."""
         with self.errors():
-            file: pa.NativeFile = self._system.open_input_file(_key(path))
-            return file
+            if size is None:
+                file: pa.NativeFile = self._system.open_input_file(_key(path))
+                return file
+            file = _open_known(self._system, _key(path), size)
+            if size > READ_AT_ONCE_BYTES:
+                return file
+            with file:
+                return pa.BufferReader(file.read_buffer(size))
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[pa.NativeFile]:
@@ -152,6 +159,15 @@ class ObjectStore(TableStore):
     def has_cheap_requests(self) -> bool:
         """No: every range of an object is a request to the store."""
         return False
+
+
+def _open_known(system: Any, key: str, size: int) -> pa.NativeFile:
+    """Open an object of known size. ``open_input_file`` would ask the store for the size."""
+    import pyarrow.dataset as ds  # half a MB of code, which a worker on a local disk does not need
+
+    fragment: Any = ds.ParquetFileFormat().make_fragment(key, system, file_size=size)
+    opened: pa.NativeFile = fragment.open()
+    return opened
 
 
 @contextlib.contextmanager

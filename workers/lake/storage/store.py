@@ -15,7 +15,7 @@ in a bucket, whose keys Iceberg knows).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -36,8 +36,11 @@ class TableStore(Protocol):
     def holds(self, path: str) -> bool:
         """Is the path in this store? A foreign writer may put a table's files elsewhere."""
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for reading at random positions: Parquet footers, deletion vectors."""
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        """Open a file for reading at random positions: Parquet footers, deletion vectors.
+
+        With the ``size`` in bytes an object store need not be asked for the size.
+        """
 
     def create(self, path: str) -> AbstractContextManager[pa.NativeFile]:
         """Write a new file, complete when the block ends and removed when the block raises.
@@ -86,3 +89,11 @@ class TableStore(Protocol):
     @property
     def has_cheap_requests(self) -> bool:
         """Does reading many small ranges of a file cost little, as on a local disk?"""
+
+
+def confirmed(store: TableStore, paths: Iterable[str]) -> Collection[str]:
+    """Those of the paths, just written, of which the store need not be asked whether they exist.
+
+    A local disk is asked: that costs nothing.
+    """
+    return () if store.has_cheap_requests else set(paths)

@@ -1,4 +1,4 @@
-"""Which commits read the table first; no server."""
+"""Which commits and publications read the table first; no server."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from catalog.errcodes import IoError
+from catalog.pg_lsn import LSN
 from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api import loaded_tables
 from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.interfaces.table_api import FileChange, FileTotals
+from workers.lake.metadata.snapshots import stamp_properties
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import LayoutId
-from workers.lake.table import LakeIdent
+from workers.lake.table import LakeIdent, Stamp
 
 T = LakeIdent("public", "t")
 TOTALS = FileTotals(0, 0, 1, None)
@@ -101,3 +103,97 @@ def test_a_new_connection_has_tables_of_its_own(catalog: Any) -> None:
     other: Any = Catalog(loaded=7)
     tables.commit_files(other, T, "b", CHANGE)
     assert catalog.used == [1, 8]
+
+
+# -- publishing -----------------------------------------------------------------------------------
+
+
+STAMP = Stamp("pg_1", LSN(20), "e", LSN(0))
+
+
+@dataclass
+class Published(Catalog):
+    """Answers with the state of a table whose branch ``b`` ends with ``STAMP`` behind a commit."""
+
+    state: dict[str, Any] = field(default_factory=lambda: metadata(STAMP))
+    moved: list[int] = field(default_factory=list)
+    refusal: Exception | None = None
+
+    def load(self, ident: Any) -> Any:
+        super().load(ident)
+        return self
+
+    def operations(self) -> Any:
+        return self
+
+    def current(self) -> dict[str, Any]:
+        return self.state
+
+    def as_json(self, base: dict[str, Any]) -> dict[str, Any]:
+        return base
+
+    def move_main(self, _operations: Any, base: dict[str, Any], tip: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.moved.append(tip)
+        self.state = {**base, "current-snapshot-id": tip}
+
+
+def metadata(stamp: Stamp, main: int = 4) -> dict[str, Any]:
+    """``main`` is at ``main``; the branch is at snapshot 5, a child of 4."""
+    snapshots = [
+        {"snapshot-id": 4, "timestamp-ms": 0, "summary": {}},
+        {
+            "snapshot-id": 5,
+            "parent-snapshot-id": 4,
+            "timestamp-ms": 0,
+            "summary": stamp_properties(stamp),
+        },
+    ]
+    refs = {"main": {"snapshot-id": main}, "b": {"snapshot-id": 5, "max-ref-age-ms": 1}}
+    return {"current-snapshot-id": main, "refs": refs, "snapshots": snapshots}
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = Published()
+    monkeypatch.setattr(loaded_tables, "commit_files", made.commit)
+    return made
+
+
+def test_main_moves_on_the_state_that_the_commit_brought(published: Any) -> None:
+    tables = LoadedTables()
+    assert tables.move_main(published, T, "b", STAMP) is None, "nothing was committed yet"
+    tables.commit_files(published, T, "b", CHANGE)
+    assert tables.move_main(published, T, "b", STAMP) == 5
+    assert (published.moved, published.loaded) == ([5], 1)
+    assert tables.move_main(published, T, "b", STAMP) is None, "main is there: the table is read"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        metadata(Stamp("pg_1", LSN(19), "e", LSN(0))),  # a part of the batch only
+        {**metadata(STAMP), "refs": {"main": {"snapshot-id": 4}}},  # no branch
+        metadata(STAMP) | {"refs": {"main": {"snapshot-id": 4}, "b": {"snapshot-id": 5}}},
+    ],
+    ids=["another position", "no branch", "another writer's branch"],
+)
+def test_a_state_that_does_not_suffice_moves_nothing(published: Any, state: Any) -> None:
+    published.state = state
+    tables = LoadedTables()
+    tables.commit_files(published, T, "b", CHANGE)
+    assert tables.move_main(published, T, "b", STAMP) is None
+    assert published.moved == []
+
+
+def test_after_a_refused_move_the_table_is_read(published: Any) -> None:
+    tables = LoadedTables()
+    tables.commit_files(published, T, "b", CHANGE)
+    published.refusal = IoError("a fence came first")
+    with pytest.raises(IoError):
+        tables.move_main(published, T, "b", STAMP)
+    assert tables.move_main(published, T, "b", STAMP) is None
+    published.refusal = None
+    tables.commit_files(published, T, "b", CHANGE)
+    assert published.loaded == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import RequiredProcessGone
+from catalog.errcodes import DISK_FULL, IoError, RequiredProcessGone
 from tests.workers.lake.contract import (
     PUBLISHED,
     Make,
@@ -15,11 +15,13 @@ from tests.workers.lake.contract import (
     merge,
     stamp,
 )
-from tests.workers.lake.watched import Watched, update
+from tests.workers.lake.watched import Watched, delete, update
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import Counts
+from workers.lake.files import segment_writer
 from workers.lake.segment import Segment
 from workers.lake.storage.local_path import local_path
+from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
 
 
@@ -74,3 +76,22 @@ def test_files_that_a_commit_was_given_stay_and_may_be_given_again(
     for path in table.on_disk() - {local_path(shown).name}:
         (local_path(shown).parent / path).unlink()
     assert len(table.rows()) == 20
+
+
+@pytest.mark.parametrize("cheap", [True, False], ids=["local disk", "object store"])
+def test_deletes_written_beside_rows_that_fail_are_removed(
+    table: Watched, monkeypatch: pytest.MonkeyPatch, *, cheap: bool
+) -> None:
+    table.batch([append(table.dest, [(50, "a", None), (51, "b", None)])], 20)
+    monkeypatch.setattr(LocalStore, "has_cheap_requests", cheap)
+    before = table.on_disk()
+
+    def full(*_: object) -> None:
+        raise IoError("no room", sqlstate=DISK_FULL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segment_writer, "write_ahead", full)
+        assert table.refused([merge(table.dest, [update(50), delete(51)])]).code == DISK_FULL
+    assert table.on_disk() == before
+    table.batch([merge(table.dest, [update(50), delete(51)])], 30)
+    assert [row[0] for row in table.rows()] == [50]

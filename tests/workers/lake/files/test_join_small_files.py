@@ -20,6 +20,7 @@ from tests.workers.lake.files.test_merge_delete_files import (
 from tests.workers.lake.scenarios.test_direct_sequences import Part, Writer
 from tests.workers.lake.watched import Adopted, Watched, delete, update
 from workers.lake.effects import Counts, FileSizes
+from workers.lake.files import join_small_files
 from workers.lake.files import merge_delete_files as deletes
 from workers.lake.files.join_small_files import choose, choose_small
 from workers.lake.files.read_rows import Unreadable, iter_rows_at
@@ -209,6 +210,29 @@ def test_a_branch_that_somebody_else_has_written_to_is_not_taken_for_known(
         compact(table, branch)
     assert error.value.code == "40001"
     assert keys(table) == sorted({*range(30)} - {1})
+
+
+def test_small_files_of_an_object_store_are_read_together(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are those that a local disk gives, and no file is asked for its size."""
+    table = Watched(iceberg(), lake_ident)
+    branch = table.branch()
+    for n in range(FEW):
+        write(table, branch, [append(table.dest, rows_from(10 * n))], 20 + n)
+    write(table, branch, [merge(table.dest, [delete(1), delete(25)])], 30)
+    monkeypatch.setattr(LocalStore, "has_cheap_requests", False)
+    monkeypatch.setattr(LocalStore, "size", None)
+    assert compact(table, branch) == FEW
+    write(table, branch, [append(table.dest, rows_from(100))], 40)
+    assert keys(table) == sorted({*range(10 * FEW), *range(100, 110)} - {1, 25})
+
+
+def test_files_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_small_files, "READ_AT_ONCE_BYTES", 10)
+    sized = [(LiveFile(f"{n}", 1), size) for n, size in enumerate([4, 4, 4, 20, 1])]
+    groups = join_small_files._read_together(sized)
+    assert [[int(file.path) for file in group] for group in groups] == [[0, 1], [2], [3], [4]]
 
 
 def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:

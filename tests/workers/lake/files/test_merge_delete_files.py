@@ -202,8 +202,8 @@ def test_what_this_process_wrote_is_not_read_again(monkeypatch: pytest.MonkeyPat
     """The positions of a few rows are held; of many rows the file is read."""
     read: list[str] = []
 
-    def read_deletes(_store: object, path: str) -> dict[str, Any]:
-        read.append(path)
+    def read_deletes(_store: object, file: NewFile) -> dict[str, Any]:
+        read.append(file.path)
         return {"a": np.array([len(read)])}
 
     monkeypatch.setattr(deletes, "read_deletes", read_deletes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from workers.lake.files.position_deletes import (
     write_deletes,
 )
 from workers.lake.files.table_layout import TableLayout
+from workers.lake.staged_rows import NewFile
 from workers.lake.storage.local_path import local_path
 from workers.lake.storage.local_store import LocalStore
 
@@ -73,7 +75,7 @@ def test_deletes_are_read_as_they_were_written(
     assert (file.rows, file.size) == (count * len(names), local_path(file.path).stat().st_size)
     assert file.of == (next(iter(places)) if len(names) == 1 else None)
     for path in (file.path, f"file:{file.path}"):
-        found = read_deletes(LocalStore(), path)
+        found = read_deletes(LocalStore(), replace(file, path=path))
         assert found.keys() == places.keys()
         assert all((found[each] == places[each]).all() for each in places)
 
@@ -97,6 +99,6 @@ def test_a_file_of_deletes_is_one_by_the_specification(files: TableLayout) -> No
 
 def test_a_file_that_is_lost_is_not_one_of_the_staging_folder(files: TableLayout) -> None:
     with pytest.raises(IoError) as error:
-        read_deletes(files.store, f"{files.location}/data/none.parquet")
+        read_deletes(files.store, NewFile(f"{files.location}/data/none.parquet", 10, 1))
     assert error.value.code == "58030"
     assert "staging" not in error.value.report()

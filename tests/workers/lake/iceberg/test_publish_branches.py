@@ -32,8 +32,8 @@ class Lake:
         self.asked.append(f"history {ident.table}")
         return History({MAIN: 4, BRANCH: 5}, {5: Snapshot(5, 4, self.stamp)})
 
-    def fast_forward(self, ident: LakeIdent, branch: str) -> int:
-        assert branch == BRANCH
+    def fast_forward(self, ident: LakeIdent, branch: str, stamp: Stamp | None = None) -> int:
+        assert (branch, stamp) == (BRANCH, STAMP)
         self.asked.append(f"move {ident.table}")
         return 5
 
@@ -47,7 +47,7 @@ class Lake:
         self.asked.append(f"committed {ident.table} {number}")
 
     def publish(self) -> int | None:
-        return self.publisher.publish(T, BRANCH, STAMP, self.fast_forward)
+        return self.publisher.publish(T, BRANCH, STAMP)
 
     def publish_together(self) -> list[int | None]:
         parts = [Publication(ident, BRANCH, STAMP) for ident in (T, U)]

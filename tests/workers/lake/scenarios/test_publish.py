@@ -87,9 +87,9 @@ def test_a_publish_of_which_the_catalog_does_not_know_is_repeated(
     unknown.message = "org.apache.iceberg.exceptions.CommitStateUnknownException: cannot tell"
     asked: list[str] = []
 
-    def fast_forward(ident: LakeIdent, branch: str) -> Any:
+    def fast_forward(ident: LakeIdent, branch: str, **how: Any) -> Any:
         asked.append(branch)
-        found = really(ident, branch) if landed or len(asked) > 1 else None
+        found = really(ident, branch, **how) if landed or len(asked) > 1 else None
         if len(asked) == 1:
             raise unknown
         return found
@@ -113,7 +113,7 @@ def test_a_publish_that_is_outrun_each_time_is_refused_behind_a_fence(
     outrun.message = "org.apache.iceberg.exceptions.CommitFailedException: stale"
     asked: list[str] = []
 
-    def fast_forward(_ident: LakeIdent, branch: str) -> Any:
+    def fast_forward(_ident: LakeIdent, branch: str, **_how: Any) -> Any:
         asked.append(branch)
         raise outrun
 
@@ -141,9 +141,9 @@ def test_an_unanswered_publish_at_the_position_that_main_has(
     dest.write(lake_ident, "pgsub_1_1_0", [], stamp(20))
     really = dest._tables.fast_forward
 
-    def fast_forward(ident: LakeIdent, branch: str) -> None:
+    def fast_forward(ident: LakeIdent, branch: str, **how: Any) -> None:
         if landed:
-            really(ident, branch)
+            really(ident, branch, **how)
         raise ConnectionFailure("no answer")
 
     with monkeypatch.context() as patch:

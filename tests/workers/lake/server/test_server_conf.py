@@ -26,6 +26,8 @@ def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
         "spark.sql.catalog.lake.type": "rest",
         "spark.sql.catalog.lake.uri": "u",
         "spark.sql.catalog.lake.rest-metrics-reporting-enabled": "false",
+        "spark.sql.catalog.lake.io.manifest.cache-enabled": "true",
+        "spark.sql.catalog.lake.io.manifest.cache.max-total-bytes": "16777216",
     }
     asked = catalog_conf({"type": "rest", "rest-metrics-reporting-enabled": "true"})
     assert asked["spark.sql.catalog.lake.rest-metrics-reporting-enabled"] == "true"

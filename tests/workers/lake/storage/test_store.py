@@ -11,6 +11,7 @@ import pytest
 
 from catalog.errcodes import IoError
 from tests.workers.lake.storage.conftest import Place
+from workers.lake.storage import object_store
 from workers.lake.storage.choose_store import staging_store, store_for
 from workers.lake.storage.store import TableStore
 
@@ -35,6 +36,20 @@ def test_a_file_is_read_as_it_was_written(place: Place, store: TableStore) -> No
     with store.open_input(path) as file:
         file.seek(3)
         assert (file.read(4), file.size()) == (b"3456", 10)
+
+
+@pytest.mark.parametrize("at_once", [0, 100])
+def test_a_file_of_known_size_is_read_as_it_was_written(
+    place: Place, store: TableStore, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(object_store, "READ_AT_ONCE_BYTES", at_once)
+    path = put(store, f"{place.location}/data/a.parquet", b"0123456789")
+    with store.open_input(path, 10) as file:
+        file.seek(3)
+        assert (file.read(4), file.size()) == (b"3456", 10)
+    with pytest.raises(IoError) as error, store.errors():
+        store.open_input(f"{place.location}/data/b.parquet", 10).read()
+    assert error.value.code == "58030"
 
 
 def test_a_file_tells_its_size_while_it_is_written(place: Place, store: TableStore) -> None:
