@@ -269,6 +269,8 @@ SEGMENT_COMMITS: Final = 3
 
 LOOK_UP_CHANGES: Final = 1_000_000
 """Changes of existing rows that are looked up at a time; more are a MERGE, for memory's sake."""
+DELETES_AHEAD_ROWS: Final = 10_000
+"""Fewer deletes without a new row, in a slice of a transaction in progress, wait for the commit."""
 FETCHING_CHANGES: Final = 10_000
 """The limit when updates keep values that only the table has: the writer fetches the values, and
 they may be large."""

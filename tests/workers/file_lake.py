@@ -54,6 +54,9 @@ class FileLake(MemoryDestination):
         if rows_of is None:
             return super().stage(batches, schema, rows_of, changes_of)
         table = pa.Table.from_batches(list(batches), schema)
+        if not table.num_rows and rows_of.in_files:
+            own = OwnFiles((), LAYOUT, self._remove, takes_deletes=self.takes_deletes)
+            return Staged(0, own=own)
         if table.num_rows < FEW:
             return super().stage(table.to_batches(), schema, rows_of, changes_of)
         if self.error is not None:
@@ -130,6 +133,8 @@ class FileLake(MemoryDestination):
         assert self.committed.isdisjoint(paths), "a file is added twice"
         own.committed = True
         self.committed |= set(paths)
+        if not paths:
+            return Staged(0, table=pa.table({}))
         table = pa.concat_tables([self.files[path][1] for path in paths])
         return Staged(table.num_rows, table=table)
 

@@ -13,7 +13,8 @@ The changes wait for the commit (``NoFiles.WAIT``) if more than the keys is need
 - the table has further declared keys, or the lake computes columns;
 - the files are sorted, partitioned, or of format 3: ``OwnFiles.takes_deletes``.
 
-``NoFiles.FEW`` says nothing of the next part: there are few new rows, or deletes alone.
+``NoFiles.FEW`` says nothing of the next part: there are few new rows, or few deletes and no new
+row. Many deletes without a new row have their keys staged, and no data file.
 
 Trace: ``U(1,a) | D 7 | I(2,c) | U(1,b)``::
 
@@ -24,6 +25,7 @@ Trace: ``U(1,a) | D 7 | I(2,c) | U(1,b)``::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -31,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catalog.pg_subscription import TableOptions
+from config.limits import DELETES_AHEAD_ROWS
 from workers.changes.by_table import Run
 from workers.changes.failed_transaction import null_key, value_error
 from workers.changes.layout import LaidOutRun
@@ -41,7 +44,7 @@ from workers.columnar.fold.by_key import Keyed, fold_keyed
 from workers.columnar.key_search import is_own_number
 from workers.columnar.tuples import DELETE, UPDATE
 from workers.lake.destination import Destination
-from workers.lake.segment import INSERT_LINE, UPDATE_LINE
+from workers.lake.segment import INSERT_LINE, UPDATE_LINE, RowsOf
 from workers.lake.table import SOURCE_COLUMN, LakeTable
 from workers.process import failpoints
 
@@ -49,7 +52,7 @@ from workers.process import failpoints
 class NoFiles(Enum):
     """Why changes of a transaction in progress have no files."""
 
-    FEW = "few new rows: a later part may have files"
+    FEW = "few changes: a later part may have files"
     WAIT = "more than the new rows is needed: all later parts wait, too"
 
 
@@ -67,7 +70,8 @@ def build_ahead(
         return NoFiles.WAIT
     if run.changes.old_kind[run.changes.kind == UPDATE].any():
         return NoFiles.WAIT
-    if (run.changes.kind == DELETE).all():
+    deletes_alone = bool((run.changes.kind == DELETE).all())
+    if deletes_alone and len(run.changes.kind) < DELETES_AHEAD_ROWS:
         return NoFiles.FEW
     work = TableWork(table, options, dest, source, file_id=file_id)
     laid_out = lay_out(work, run.relation, run.changes, run.coverage)
@@ -77,7 +81,10 @@ def build_ahead(
         folded = fold_keyed(laid_out.changes, laid_out.layout)
         if folded.conflict >= 0 or folded.unchanged:
             return NoFiles.WAIT
-        return _stage(work, laid_out, folded)
+        rows_of = work.whole_rows(laid_out)
+        if rows_of is not None:
+            rows_of = replace(rows_of, in_files=deletes_alone)
+        return _stage(work, laid_out, folded, rows_of)
     except NullKey as error:
         raise null_key(error, laid_out) from None
     except (UnrepresentableValue, UnreadableValue) as error:
@@ -95,16 +102,17 @@ def _is_whole(work: TableWork, run: LaidOutRun) -> bool:
     return names <= set(run.columns) and is_own_number([types[run.key[0]]])
 
 
-def _stage(work: TableWork, run: LaidOutRun, folded: Keyed) -> TableWork | NoFiles:
+def _stage(
+    work: TableWork, run: LaidOutRun, folded: Keyed, rows_of: RowsOf | None
+) -> TableWork | NoFiles:
     """Stage rows and keys, if the rows become files that take deletes."""
     lines: list[pa.RecordBatch] = []
     try:
-        rows = work.stage(_rows(run, folded, lines), folded.append_schema, work.whole_rows(run))
+        rows = work.stage(_rows(run, folded, lines), folded.append_schema, rows_of)
         if rows.own is None or not rows.own.takes_deletes:
             return without_files(work)
         failpoints.reach("apply.keys_to_stage")
-        schema = _line_schema(folded)
-        work.add_ahead(run, work.stage(lines, schema), rows)
+        work.add_ahead(run, work.stage(lines, _line_schema(folded)), rows)
     except BaseException:
         work.discard()
         raise

@@ -30,13 +30,15 @@ class RowsOf:
     """Says that staged rows are whole rows of the table ``ident``: the lake computes no column.
 
     ``columns`` are the table's names of ``c0…``. ``source`` is the source of the rows in a shared
-    table. ``copy_id`` becomes part of the names of a copy's files.
+    table. ``copy_id`` becomes part of the names of a copy's files. With ``in_files`` few rows go to
+    data files, too: no row gives no file.
     """
 
     ident: LakeIdent
     columns: tuple[str, ...]
     source: str = ""
     copy_id: str = ""
+    in_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)

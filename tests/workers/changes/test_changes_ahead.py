@@ -24,6 +24,7 @@ from tests.workers.changes.test_segments import COLUMNS, IDENT, STAMP, A
 from tests.workers.file_lake import FileLake
 from tests.workers.transactions import batch, commit, part, row
 from workers.apply.parallel import apply_threads, pieces, refused_tables
+from workers.changes import changes_ahead
 from workers.changes.by_table import frame_batch
 from workers.changes.changes_ahead import NoFiles, build_ahead
 from workers.changes.relation_map import LogicalRepRelMap
@@ -122,6 +123,20 @@ def test_few_new_rows_say_nothing_of_the_next_part(what: str) -> None:
     assert (work, dest.files, dest.staged) == (NoFiles.FEW, {}, 0)
 
 
+def test_many_deletes_without_a_new_row_have_their_keys_staged() -> None:
+    work, dest = built(*(delete(key) for key in range(8)))
+    assert isinstance(work, TableWork)
+    [ahead] = work.segments[0].ahead
+    assert ahead.keys.table is not None
+    assert set(ahead.keys.table["b0"].to_pylist()) == set(range(8))
+    assert set(ahead.keys.table["op"].to_pylist()) == {DELETE_LINE}
+    assert (ahead.rows.rows, dest.files) == (0, {})
+    work.discard()
+    assert dest.staged == 0
+    work, dest = built(*(delete(key) for key in range(8)), takes_deletes=False)
+    assert (work, dest.staged) == (NoFiles.WAIT, 0)
+
+
 def test_tables_whose_changes_wait_for_the_commit() -> None:
     for more in (
         {"takes_deletes": False},
@@ -144,6 +159,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply_threads, "PARALLEL_MOST_BYTES", 400)
     monkeypatch.setattr(pieces, "PARALLEL_WAIT_SECONDS", 0)
     monkeypatch.setattr(spool_module, "SEGMENT_FIRST_BYTES", 0)
+    monkeypatch.setattr(changes_ahead, "DELETES_AHEAD_ROWS", 8)
 
 
 def test_changes_are_in_files_and_the_commit_finds_the_rows(tmp_path: Path) -> None:
@@ -194,6 +210,25 @@ def test_a_table_with_few_rows_at_first_has_files_later(tmp_path: Path, few: str
         found = dict(here.rows()[0])
         first = {} if few == "no new row" else {0: 4, 1: 5} | dict.fromkeys(range(2, 6), 100)
         assert found == first | dict.fromkeys((*range(6, 10), *range(40, 50)), 100)
+
+
+def test_pieces_of_deletes_alone_are_applied_in_their_order(tmp_path: Path) -> None:
+    """Keys 1 to 10 are deleted, inserted, updated and deleted again; another inserts key 50."""
+    with closing(World(tmp_path)) as here:
+        here.take(*ordinary(6, 50, *(insert(key, 0) for key in range(1, 31))))
+        deletes = [delete(key) for key in range(1, 11)]
+        here.take_and_write(*part(7, *RELATIONS, *deletes, first=True))
+        here.take(*ordinary(8, 100, delete(11), insert(50, 0), update(12, 7)))
+        here.take_and_write(*part(7, *(insert(key, 1) for key in range(1, 11))))
+        here.take_and_write(*part(7, *(update(key, 2) for key in range(1, 11))))
+        here.take_and_write(*part(7, *(delete(key) for key in range(2, 13))))
+        assert len(here.dest.loose) == 2
+        here.take(commit(7, 200))
+        left = {1: 2, 50: 0} | dict.fromkeys(range(13, 31), 0)
+        assert here.rows()[0] == sorted(left.items())
+        assert (here.dest.loose, here.dest.staged) == (set(), 0)
+        counts = here.applier.work_of_part["rows"]
+        assert counts == {"insert": 10, "update": 10, "delete": 21}
 
 
 def test_a_table_without_searchable_files_is_refused_once(

@@ -83,9 +83,10 @@ class Watched(Table):
     def own_rows(self, rows: Sequence[tuple[int, str | None, str | None]]) -> Staged:
         """Rows that lie in the table's folder, as many of them do."""
         types = (pa.int64(), pa.string(), pa.string())
-        columns = zip(zip(*rows, strict=True), types, strict=True)
+        values = zip(*rows, strict=True) if rows else ((), (), ())
+        columns = zip(values, types, strict=True)
         table = pa.table({f"c{n}": pa.array(*column) for n, column in enumerate(columns)})
-        rows_of = RowsOf(self.ident, PUBLISHED)
+        rows_of = RowsOf(self.ident, PUBLISHED, in_files=not rows)
         staged = self.dest.stage(table.to_batches(max_chunksize=7), table.schema, rows_of)
         assert staged.own is not None
         return staged

@@ -4,14 +4,14 @@ For each table there are three answers:
 
 - files, with all changes of the table in the piece;
 - the rows are *few*: a data file is not worth the while. They wait for the commit as ordinary runs,
-  between the files of the pieces before and behind. The next piece may have more. Deletes alone
-  have no new row, and are few, too;
+  between the files of the pieces before and behind. The next piece may have more. Many deletes
+  without a new row have no data file, but their keys are staged as beside files;
 - the changes have to *wait*: the old rows are needed, or Spark writes the table. The next piece
   would have the same answer.
 
 Trace, of a table in three pieces::
 
-    D D D D           few       look-up, at the commit
+    D D D D           few       they are applied at the commit
     U U U U U I       files     their keys are looked up behind the deletes
     U U→ U            wait      as is all that comes behind
 """

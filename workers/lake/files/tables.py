@@ -187,6 +187,8 @@ class FileTables(SparkTables):
             return self._staging.stage(batches, schema)
         if lacks_columns(files, rows_of.columns):
             raise changed_meanwhile(rows_of.ident)
+        if rows_of.in_files:
+            return _write(files, rows_of, batches)
         return self._staging.stage(batches, schema, partial(_write, files, rows_of))
 
     def writer(self, queries: RowQueries, others: OtherWriters) -> FileSegmentWriter | None:

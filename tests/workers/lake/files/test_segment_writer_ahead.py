@@ -97,6 +97,23 @@ def test_groups_of_parts_are_looked_up_one_after_the_other(
     assert [values(table)[key] for key in (0, 1, 2, 21, 22)] == ["0-0", "1-1", "2-2", "2-21", "v22"]
 
 
+def test_parts_of_deletes_alone_add_no_data_file(table: Watched) -> None:
+    before, branch = table.on_disk(), table.branch()
+    gone = ahead(table, [(DELETE_LINE, key) for key in (*range(MANY), 77)], "")
+    assert (gone.rows.rows, table.on_disk()) == (0, before)
+    new = ahead(table, [(INSERT_LINE, key) for key in range(MANY)], "n")
+    again = ahead(table, [(DELETE_LINE, key) for key in range(5)], "")
+    effect = table.dest.write_branch(table.ident, branch, [segment(gone, new, again)], stamp(30))
+    (counts,) = table.dest.count([effect])
+    assert counts == Counts(appended=MANY, merged=MANY + 5, delete_missing=1)
+    table.dest.publish(table.ident, branch, stamp(30))
+    left = {n: f"n{n}" for n in range(5, MANY)} | {n: f"v{n}" for n in range(MANY, 2 * MANY)}
+    assert values(table) == left
+    table.batch([segment(ahead(table, [(DELETE_LINE, 6), (DELETE_LINE, 30)], ""))], 40)
+    assert values(table).keys() == left.keys() - {6, 30}
+    assert table.by_spark() == 0
+
+
 def test_files_of_another_layout_are_refused(table: Watched) -> None:
     part = ahead(table, updates(*range(MANY)), "a")
     table.command("ALTER TABLE", "ADD COLUMN more INT")
