@@ -268,6 +268,7 @@ def fresh(bench: Bench, side: Side, table: str, seconds: float, change: Change) 
     return {
         "s": round(p95(waits), 3),
         "median_s": round(statistics.median(waits), 3),
+        "query_s": round(seen.query_s, 3),
         **sizes,
     }
 

@@ -302,6 +302,7 @@ class Seen:
     lake table tells of it goes with its old snapshots."""
 
     def __init__(self, side: Side, tables: Sequence[str]) -> None:
+        self.query_s = 0.0  # of a query alone, which ``delays`` includes
         self._side = side
         self._moves: dict[str, set[tuple[datetime, LSN]]] = {table: set() for table in tables}
 
@@ -316,9 +317,9 @@ class Seen:
         positions = [position for position, _ in written]
         seen = [arrivals(sorted(moves), positions) for moves in self._moves.values()]
         everywhere = [max(moments) for moments in zip(*seen, strict=True)]
-        alone = self._side.query_alone(next(iter(self._moves)))
+        self.query_s = self._side.query_alone(next(iter(self._moves)))
         pairs = zip(everywhere, written, strict=True)
-        return [(there - here).total_seconds() + alone for there, (_, here) in pairs]
+        return [(there - here).total_seconds() + self.query_s for there, (_, here) in pairs]
 
 
 def must_equal(found: int, expected: int) -> None:
