@@ -71,6 +71,7 @@ class JavaApi:
         self._metadata_parser = iceberg.TableMetadataParser
         self._table_metadata = iceberg.TableMetadata
         self._manifests = iceberg.ManifestFiles
+        self._refs = iceberg.SnapshotRef
         self._reachable_files = iceberg.ReachableFileUtil
         self._removal = iceberg.CatalogUtil
         self._sets = iceberg.relocated.com.google.common.collect.Sets
@@ -106,7 +107,11 @@ class JavaApi:
 
     def metadata(self, ident: LakeIdent) -> dict[str, Any]:
         """The table's newest metadata file, of which the process counts the size too."""
-        text = str(self._metadata_parser.toJson(self.load(ident).operations().current()))
+        return self.metadata_of(ident, self.load(ident))
+
+    def metadata_of(self, ident: LakeIdent, table: Any) -> dict[str, Any]:
+        """``metadata`` of a table that was just loaded."""
+        text = str(self._metadata_parser.toJson(table.operations().current()))
         found: dict[str, Any] = json.loads(text)
         TOTALS.note_metadata(ident, len(found.get("snapshots", ())), len(text.encode()))
         return found
@@ -139,6 +144,12 @@ class JavaApi:
     def move_main(self, operations: Any, base: Any, tip: int) -> None:
         """Set ``main`` to a snapshot of the table, if the metadata is still ``base``."""
         operations.commit(base, self.with_snapshot(base, tip, MAIN))
+
+    def set_branch(self, operations: Any, branch: str, at: int, max_age: int) -> None:
+        """Set a branch, which need not exist, to a snapshot of the table, and its age in ms."""
+        base = operations.current()
+        ref = self._refs.branchBuilder(at).maxRefAgeMs(max_age).build()
+        operations.commit(base, self._table_metadata.buildFrom(base).setRef(branch, ref).build())
 
     def lists_endpoint(self, name: str) -> bool:
         """Does a REST catalog say that it has an endpoint? ``name`` is of Iceberg's ``Endpoint``.

@@ -226,16 +226,14 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             if at is None:
                 current = table.currentSnapshot()
                 at = None if current is None else current.snapshotId()
-            update = table.manageSnapshots()
-            if at is None:
-                update.createBranch(branch)
-            elif table.snapshot(branch) is None:
-                update.createBranch(branch, at)
-            else:
-                update.replaceBranch(branch, at)
             # Without an age the branch could expire by history.expire.max-ref-age-ms during a long
             # copy. The age also marks a branch that was created here: see tip_to_publish.
-            update.setMaxRefAgeMs(branch, _FOR_EVER).commit()
+            if at is None:
+                table.manageSnapshots().createBranch(branch).setMaxRefAgeMs(
+                    branch, _FOR_EVER
+                ).commit()
+            else:
+                api.set_branch(table.operations(), branch, at, _FOR_EVER)
 
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
         """Drop a branch."""
@@ -380,10 +378,14 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         with self._gateway.api(what) as api:
             return api.metadata(ident)
 
-    def store(self, ident: LakeIdent, what: str) -> TableStore | None:
-        """The store of the table's files, with the keys that Iceberg has."""
+    def metadata_and_store(
+        self, ident: LakeIdent, what: str
+    ) -> tuple[Mapping[str, Any], TableStore | None]:
+        """The same, and the store of the table's files, with the keys that Iceberg has."""
         with self._gateway.api(what) as api:
-            return store_of_table(api.load(ident))
+            table = api.load(ident)
+            metadata = api.metadata_of(ident, table)
+            return metadata, store_of_table(table)
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The branch's newest snapshot."""

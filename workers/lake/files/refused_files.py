@@ -81,13 +81,11 @@ class RefusedFiles(FileCommits):
             with suppress(LakeFailure):  # orphan removal follows
                 self._commits.remove_files(ident, files)
 
-    def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
+    def metadata_and_store(
+        self, ident: LakeIdent, what: str
+    ) -> tuple[Mapping[str, Any], TableStore | None]:
         """See ``FileCommits``."""
-        return self._commits.metadata(ident, what)
-
-    def store(self, ident: LakeIdent, what: str) -> TableStore | None:
-        """See ``FileCommits``."""
-        return self._commits.store(ident, what)
+        return self._commits.metadata_and_store(ident, what)
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """See ``FileCommits``."""

@@ -38,7 +38,6 @@ from workers.lake.segment import RowsOf
 from workers.lake.sql.other_writers import OtherWriters
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.staged_rows import NewFile, OwnFiles, Staged
-from workers.lake.storage.local_path import is_local
 from workers.lake.storage.staging import Staging
 from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
@@ -128,6 +127,9 @@ class SparkTables:
 
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
+
+    def forget_branch(self, ident: LakeIdent) -> None:
+        """Read the branch's files again before the next use."""
 
 
 class FileTables(SparkTables):
@@ -265,13 +267,16 @@ class FileTables(SparkTables):
             self._files.pop(ident, None)
             self._known.pop(ident, None)
 
+    def forget_branch(self, ident: LakeIdent) -> None:
+        """Read the branch's files again before the next use."""
+        with self._lock:
+            self._known.pop(ident, None)
+
 
 def layout_of(commits: FileCommits, ident: LakeIdent) -> TableLayout | Unwritable:
     """How this process writes the files of a table as the table is now."""
     what = f'reading lake table "{ident}"'
-    metadata = commits.metadata(ident, what)
-    here = is_local(metadata["location"])
-    return read_layout(metadata, None if here else commits.store(ident, what))
+    return read_layout(*commits.metadata_and_store(ident, what))
 
 
 def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:

@@ -293,11 +293,12 @@ class FileCommits(Protocol):
     ``what`` names the caller's purpose in error messages: "the lake failed while <what>".
     """
 
-    def metadata(self, ident: LakeIdent, what: str) -> Mapping[str, Any]:
-        """The table's newest metadata file, as Iceberg's specification describes it."""
-
-    def store(self, ident: LakeIdent, what: str) -> TableStore | None:
-        """The store of the table's files; None if only Spark can reach the files."""
+    def metadata_and_store(
+        self, ident: LakeIdent, what: str
+    ) -> tuple[Mapping[str, Any], TableStore | None]:
+        """The table's newest metadata file, as Iceberg's specification describes it, and the store
+        of the table's files; no store if only Spark can reach the files.
+        """
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The branch's newest snapshot. 40001 if the branch does not exist."""
