@@ -33,7 +33,7 @@ import numpy as np
 
 from catalog.errcodes import SerializationFailure
 from catalog.pg_lsn import LSN
-from config.limits import LOOK_UP_CHANGES
+from config.limits import LOOK_UP_AHEAD_CHANGES
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
 from workers.columnar.column_reader import Changes
@@ -157,7 +157,7 @@ class ReadyFiles:
 
 
 def _taken(waiting: dict[int, TableWork], relids: Collection[int]) -> Iterator[Slice]:
-    """Take tables out of ``waiting``: the tables of a slice have ``LOOK_UP_CHANGES`` keys together.
+    """Take tables out of ``waiting``: those of a slice have ``LOOK_UP_AHEAD_CHANGES`` keys at most.
 
     A table with more keys is alone: the lake looks the keys up in several turns.
     """
@@ -165,7 +165,7 @@ def _taken(waiting: dict[int, TableWork], relids: Collection[int]) -> Iterator[S
     keys = 0
     for relid in sorted(relids, key=lambda relid: waiting[relid].keys_ahead):
         more = waiting[relid].keys_ahead
-        if together and keys + more > LOOK_UP_CHANGES:
+        if together and keys + more > LOOK_UP_AHEAD_CHANGES:
             yield Slice({}, ready={each: waiting.pop(each) for each in together})
             together, keys = [], 0
         together.append(relid)

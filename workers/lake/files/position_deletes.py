@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from config.limits import ROW_GROUP_ROWS
 from workers.lake.files.table_layout import FIELD_ID, TableLayout
 from workers.lake.staged_rows import NewFile, Place
 from workers.lake.storage.store import TableStore
@@ -103,6 +104,7 @@ def write_deletes(
             compression="zstd",
             compression_level=1,
             use_dictionary=_DICTIONARY_COLUMNS,
+            row_group_size=ROW_GROUP_ROWS,
             store_schema=False,
         )
         of = names[0] if len(names) == 1 else None

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from config.limits import FETCHING_CHANGES, LOOK_UP_CHANGES
+from config.limits import FETCHING_CHANGES, LOOK_UP_AHEAD_CHANGES, LOOK_UP_CHANGES
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, added
@@ -41,6 +41,7 @@ from workers.lake.files.keys.written_keys import WrittenKeys
 from workers.lake.files.position_deletes import RowPositions, positions_by_file
 from workers.lake.files.read_rows import RowsInOrder, TooLargeToFetch, Unreadable
 from workers.lake.files.rows_ahead import (
+    Decided,
     NotAhead,
     dead_rows,
     decide,
@@ -73,7 +74,7 @@ from workers.lake.sql.merge import DELETE, UPDATE
 from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OtherWriters
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.spark_typemap import schema_ddl
-from workers.lake.staged_rows import FileList, NewFile, Staged
+from workers.lake.staged_rows import FileList, LiveFile, NewFile, Staged
 from workers.lake.storage.staging import staged_batches, staged_columns, staged_schema
 from workers.lake.table import LakeIdent
 
@@ -137,7 +138,7 @@ class FileSegmentWriter(SegmentWriter):
     def steps(self, segment: Segment) -> Iterator[Step]:
         """A single commit. If only a look-up can tell, the look-up comes first."""
         if segment.ahead:
-            for group in in_groups(segment.ahead, LOOK_UP_CHANGES):
+            for group in in_groups(segment.ahead, LOOK_UP_AHEAD_CHANGES):
                 yield self._commit(((replace(segment, ahead=group), None),))
             return
         found = None
@@ -265,7 +266,9 @@ class FileSegmentWriter(SegmentWriter):
                 counts[segment.source], parts.counts = parts.counts, Counts()
             if len(tips) > 1:
                 raise changed_meanwhile(self.ident)
-            tip = next(iter(tips), None)
+            tip, found = next(iter(tips), None), None
+            if any(segment.ahead for segment, _ in work):
+                pa.default_memory_pool().release_unused()  # the look-up used most of the pool
             deletes = self.target.write_deletes_beside(partial(self._write_rows, parts), parts, tip)
         except BaseException:
             for file in parts.files:
@@ -383,17 +386,7 @@ class FileSegmentWriter(SegmentWriter):
             raise changed_meanwhile(self.ident)
         if segment.unsent(self.files.names):  # of which only the old rows have the values
             raise changed_meanwhile(self.ident)
-        lines = lines_of(segment.ahead)
-        try:
-            lookup = RowLookup(
-                self.files, segment.key, lines.to_look_up(), segment.source, self.keys
-            )
-            rows = lookup.find(live.files, self.target.dead)
-            decided = decide(lines, rows["k"].to_numpy())
-        except Unreadable:
-            raise cannot_look_up(self.ident) from None
-        except NotAhead:
-            raise changed_meanwhile(self.ident) from None
+        rows, decided = self._decide_ahead(segment, live.files)
         parts.deleted += [
             self._positions(segment, rows),
             dead_rows(segment.ahead, decided.dead),
@@ -403,6 +396,22 @@ class FileSegmentWriter(SegmentWriter):
             parts.files += each.files
             parts.staged.append(each)
         return Found(rows, (), live.tip)
+
+    def _decide_ahead(
+        self, segment: Segment, files: Sequence[LiveFile]
+    ) -> tuple[pa.Table, Decided]:
+        """Look up the keys of the lines. What a million keys take is free again at the end."""
+        lines = lines_of(segment.ahead)
+        try:
+            lookup = RowLookup(
+                self.files, segment.key, lines.to_look_up(), segment.source, self.keys
+            )
+            rows = lookup.find(files, self.target.dead)
+            return rows, decide(lines, rows["k"].to_numpy())
+        except Unreadable:
+            raise cannot_look_up(self.ident) from None
+        except NotAhead:
+            raise changed_meanwhile(self.ident) from None
 
     def _change_whole_rows(
         self, segment: Segment, lookup: WholeRowLookup, parts: CommitParts

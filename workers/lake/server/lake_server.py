@@ -39,11 +39,11 @@ from config.limits import (
     LAKE_SERVER_POLL_SECONDS,
     LAKE_SERVER_READY_SECONDS,
     LAKE_SERVER_STOP_SECONDS,
-    MANIFEST_THREADS,
 )
 from config.monitor_limits import (
     LOG_FILE_BYTES,
     LOG_KEPT_FILES,
+    MANIFEST_THREADS,
 )
 from workers.lake.server import compiler_directives
 from workers.lake.server.class_archive import ClassArchive

@@ -14,7 +14,7 @@ from typing import Final
 
 from catalog.errcodes import IoError
 from config.lake import catalog_kind, plain_keys
-from config.limits import MANIFEST_CACHE_BYTES
+from config.monitor_limits import MANIFEST_CACHE_BYTES
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io, store_of
 

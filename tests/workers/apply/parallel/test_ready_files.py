@@ -11,7 +11,7 @@ import pytest
 
 from catalog.errcodes import SerializationFailure
 from catalog.pg_subscription import TableOptions
-from config.limits import LOOK_UP_CHANGES
+from config.limits import LOOK_UP_AHEAD_CHANGES
 from workers.apply.parallel.ready_files import ReadyFiles, TableFiles, no_files
 from workers.changes.by_table import Run
 from workers.changes.table_work import TableWork
@@ -182,7 +182,7 @@ def test_files_of_two_layouts_are_two_commits() -> None:
 
 def test_the_keys_of_tables_in_one_slice_are_a_single_look_up() -> None:
     """Tables of a slice are written at a time, and each look-up takes memory for its keys."""
-    lake, half = Lake(), LOOK_UP_CHANGES // 2
+    lake, half = Lake(), LOOK_UP_AHEAD_CHANGES // 2
     sizes = [(A, 2 * half), (B, half), (C, half), (14, 1), (15, 5 * half)]
     first = {relid: lake.changes(f"{relid}", keys) for relid, keys in sizes}
     first[16] = lake.files("16", 1)
@@ -195,7 +195,10 @@ def test_the_keys_of_tables_in_one_slice_are_a_single_look_up() -> None:
 def test_files_that_no_slice_took_are_removed() -> None:
     """An error of the lake between the slices of two tables."""
     lake = Lake()
-    tables = {A: lake.changes("1", LOOK_UP_CHANGES), B: lake.changes("2", LOOK_UP_CHANGES)}
+    tables = {
+        A: lake.changes("1", LOOK_UP_AHEAD_CHANGES),
+        B: lake.changes("2", LOOK_UP_AHEAD_CHANGES),
+    }
     slices = ready(lake, tables).put_in([(10, Slice({A: [run(1)], B: [run(1)]}))])
     taken = next(slices)
     del slices

@@ -87,7 +87,7 @@ def test_parts_are_one_commit_and_the_last_part_wins(table: Watched) -> None:
 def test_groups_of_parts_are_looked_up_one_after_the_other(
     table: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment_writer, "LOOK_UP_CHANGES", MANY)
+    monkeypatch.setattr(segment_writer, "LOOK_UP_AHEAD_CHANGES", MANY)
     parts = [ahead(table, updates(*range(n, n + MANY)), f"{n}-") for n in range(3)]
     branch = table.branch()
     effect = table.dest.write_branch(table.ident, branch, [segment(*parts)], stamp(30))
