@@ -32,6 +32,19 @@ def median(runs: Sequence[Run]) -> Run:
     return {**middle, "runs_s": [run["s"] for run in runs]}
 
 
+def largest_memory(one: Run, other: Run) -> Run:
+    """The larger of each figure of memory: a number, or numbers by what a process is."""
+    found: Run = {}
+    for name in one.keys() & other.keys():
+        if isinstance(one[name], dict):
+            roles = one[name] | other[name]
+            sizes = (one[name], other[name])
+            found[name] = {role: max(each.get(role, 0.0) for each in sizes) for role in roles}
+        elif name.endswith("_mb"):
+            found[name] = max(one[name], other[name])
+    return found
+
+
 def p95(delays: Sequence[float]) -> float:
     """The 95th percentile of at least two delays."""
     return statistics.quantiles(delays, n=20)[-1]

@@ -5,7 +5,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from catalog.pg_lsn import LSN
-from tests.bench.figures import arrivals, entry_of, lag_growth, median, p95, thinned, verdicts
+from tests.bench.figures import (
+    arrivals,
+    entry_of,
+    lag_growth,
+    largest_memory,
+    median,
+    p95,
+    thinned,
+    verdicts,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -90,3 +99,10 @@ def test_a_verdict_for_each_target_that_was_measured() -> None:
         {"figure": "ratio", "at_least": 2.0, "met": True},
         {"figure": "ours_s", "at_most": 1.0, "met": False},
     ]
+
+
+def test_the_larger_memory_of_two_runs() -> None:
+    one = {"s": 1, "rss_mb": {"apply worker": 5.0, "launcher": 2.0}, "python_mb": 7.0}
+    other = {"s": 2, "rss_mb": {"apply worker": 4.0, "sync worker": 3.0}, "python_mb": 8.0}
+    largest = {"apply worker": 5.0, "launcher": 2.0, "sync worker": 3.0}
+    assert largest_memory(one, other) == {"rss_mb": largest, "python_mb": 8.0}
