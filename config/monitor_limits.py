@@ -88,7 +88,7 @@ LAKE_SMALL_HEAP_BYTES: Final = 64 << 20
 MANIFEST_THREADS: Final = 8
 """Threads of the lake server that read and write manifests together."""
 MANIFEST_CACHE_BYTES: Final = 16 << 20
-"""Manifests of tables in a store that the lake server keeps for a minute."""
+"""Manifests that the lake server keeps for a minute, for each of two accesses to a store."""
 SERIAL_COLLECTOR_THREADS: Final = 2
 """With so many processors, or fewer, one thread collects the lake server's garbage: two threads
 were no quicker."""

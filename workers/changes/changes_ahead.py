@@ -110,7 +110,8 @@ def _stage(
     try:
         rows = work.stage(_rows(run, folded, lines), folded.append_schema, rows_of)
         if rows.own is None or not rows.own.takes_deletes:
-            return without_files(work)
+            why = without_files(work)
+            return NoFiles.WAIT if rows_of is not None and rows_of.in_files else why
         failpoints.reach("apply.keys_to_stage")
         work.add_ahead(run, work.stage(lines, _line_schema(folded)), rows)
     except BaseException:

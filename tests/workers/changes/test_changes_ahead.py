@@ -29,6 +29,7 @@ from workers.changes.by_table import frame_batch
 from workers.changes.changes_ahead import NoFiles, build_ahead
 from workers.changes.relation_map import LogicalRepRelMap
 from workers.changes.table_work import TableWork
+from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
 from workers.lake.segment import DELETE_LINE, INSERT_LINE, UPDATE_LINE
 from workers.lake.table import LakeColumn
@@ -123,7 +124,9 @@ def test_few_new_rows_say_nothing_of_the_next_part(what: str) -> None:
     assert (work, dest.files, dest.staged) == (NoFiles.FEW, {}, 0)
 
 
-def test_many_deletes_without_a_new_row_have_their_keys_staged() -> None:
+def test_many_deletes_without_a_new_row_have_their_keys_staged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     work, dest = built(*(delete(key) for key in range(8)))
     assert isinstance(work, TableWork)
     [ahead] = work.segments[0].ahead
@@ -134,6 +137,9 @@ def test_many_deletes_without_a_new_row_have_their_keys_staged() -> None:
     work.discard()
     assert dest.staged == 0
     work, dest = built(*(delete(key) for key in range(8)), takes_deletes=False)
+    assert (work, dest.staged) == (NoFiles.WAIT, 0)
+    monkeypatch.setattr(FileLake, "stage", MemoryDestination.stage)  # as where Spark writes
+    work, dest = built(*(delete(key) for key in range(8)))
     assert (work, dest.staged) == (NoFiles.WAIT, 0)
 
 

@@ -76,7 +76,7 @@ def _commit(
     the next attempt finds the snapshot of the refused attempt in the table.
     """
     refused = None
-    for pause in (*_pauses(), None):
+    for pause in (*commit_pauses(), None):
         made = update.apply()
         lists.append(str(made.manifestListLocation()))
         base = operations.current()
@@ -95,7 +95,7 @@ def _commit(
     return made
 
 
-def _pauses() -> list[float]:
+def commit_pauses() -> list[float]:
     """The seconds between the attempts; writers that met once do not meet again at once."""
     return [
         COMMIT_PAUSE_SECONDS * 2**n * random.uniform(0.5, 1)  # noqa: S311 - no secret

@@ -36,6 +36,7 @@ from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
 from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, look, move_all, tip_of
+from workers.lake.api.snapshot_commits import commit_pauses
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, repeated
@@ -218,7 +219,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch. Never ``main``."""
-        repeated(lambda: self._create_branch(ident, branch, at))
+        repeated(lambda: self._create_branch(ident, branch, at), commit_pauses())
 
     def _create_branch(self, ident: LakeIdent, branch: str, at: int | None) -> None:
         with self._gateway.api(f'creating a branch of lake table "{ident}"') as api:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -153,14 +154,20 @@ def is_commit_conflict(error: ReplicationError) -> bool:
     return isinstance(error, LakeFailure) and _COMMIT_CONFLICT.search(error.message) is not None
 
 
-def repeated(commit: Callable[[], Made]) -> Made:
-    """Repeat a commit if another commit came first. Iceberg never repeats commits to branches."""
-    for _ in range(COMMIT_ATTEMPTS - 1):
+def repeated(
+    commit: Callable[[], Made], pauses: Iterable[float] = (0.0,) * (COMMIT_ATTEMPTS - 1)
+) -> Made:
+    """Repeat a commit if another commit came first, after ``pauses`` in seconds.
+
+    Iceberg never repeats commits to branches.
+    """
+    for pause in pauses:
         try:
             return commit()
         except LakeFailure as error:
             if not is_commit_conflict(error):
                 raise
+        time.sleep(pause)
     return commit()
 
 

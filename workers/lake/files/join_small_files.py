@@ -33,7 +33,13 @@ from itertools import count, takewhile
 import numpy as np
 import pyarrow as pa
 
-from config.limits import JOIN_STEP_FILES, JOINED_ROWS, LOOK_UP_THREADS, READ_AT_ONCE_BYTES
+from config.limits import (
+    ALWAYS_READ_ROWS,
+    JOIN_STEP_FILES,
+    JOINED_ROWS,
+    LOOK_UP_THREADS,
+    READ_AT_ONCE_BYTES,
+)
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
@@ -181,20 +187,26 @@ def _living(
         return
     with ThreadPoolExecutor(LOOK_UP_THREADS) as pool:
         for group in _read_together(small):
+            if len(group) == 1:  # perhaps a large one
+                yield from _living_of(files, dead, group[0])
+                continue
             for batches in pool.map(lambda file: list(_living_of(files, dead, file)), group):
                 yield from batches
 
 
 def _read_together(small: Sequence[Sized]) -> Iterator[list[LiveFile]]:
-    """Groups of files of ``READ_AT_ONCE_BYTES`` together, or a single larger file."""
+    """Groups of files with few bytes and rows together, or a single larger file.
+
+    All rows of a group are in memory. Rows that are alike take few bytes in a file.
+    """
     group: list[LiveFile] = []
-    room = READ_AT_ONCE_BYTES
+    room, rows = READ_AT_ONCE_BYTES, ALWAYS_READ_ROWS
     for file, size in small:
-        if group and size > room:
+        if group and (size > room or file.rows > rows):
             yield group
-            group, room = [], READ_AT_ONCE_BYTES
+            group, room, rows = [], READ_AT_ONCE_BYTES, ALWAYS_READ_ROWS
         group.append(file)
-        room -= size
+        room, rows = room - size, rows - file.rows
     if group:
         yield group
 

@@ -400,7 +400,7 @@ class FileSegmentWriter(SegmentWriter):
     def _decide_ahead(
         self, segment: Segment, files: Sequence[LiveFile]
     ) -> tuple[pa.Table, Decided]:
-        """Look up the keys of the lines. What a million keys take is free again at the end."""
+        """Look up the keys of the lines. What the keys take is free again at the end."""
         lines = lines_of(segment.ahead)
         try:
             lookup = RowLookup(

@@ -128,9 +128,6 @@ class SparkTables:
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
 
-    def forget_branch(self, ident: LakeIdent) -> None:
-        """Read the branch's files again before the next use."""
-
 
 class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
@@ -265,11 +262,6 @@ class FileTables(SparkTables):
         """Read the table and the branch's files again before the next use."""
         with self._lock:
             self._files.pop(ident, None)
-            self._known.pop(ident, None)
-
-    def forget_branch(self, ident: LakeIdent) -> None:
-        """Read the branch's files again before the next use."""
-        with self._lock:
             self._known.pop(ident, None)
 
 

@@ -214,7 +214,7 @@ class IcebergDestination(Destination):
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch at a snapshot, by default at the tip of ``main``."""
         self._branch_positions.pop((ident, branch), None)
-        self._file_tables.forget_branch(ident)
+        self._file_tables.forget(ident)
         self._tables.create_branch(ident, branch, at)
         self._durability.committed(ident, 1)
         self._others.look(ident)

@@ -326,6 +326,8 @@ def _arguments(
         "-Darrow.enable_null_check_for_get=false",
         # Threads that read manifests: in a bucket each manifest is a request.
         f"-Diceberg.worker.num-threads={MANIFEST_THREADS}",
+        # Each access to a store has manifests of its own: with lent keys every load of a table.
+        "-Diceberg.io.manifest.cache.fileio-max=2",
         "-cp",
         os.pathsep.join(class_path),
         "org.apache.spark.deploy.SparkSubmit",

@@ -11,6 +11,7 @@ from workers.lake.connect.errors import (
     LakeFailure,
     as_replication_error,
     is_commit_conflict,
+    repeated,
 )
 
 LINK = "'void org.sqlite.core.NativeDB._open_utf8(byte[], int)'"
@@ -236,3 +237,16 @@ def test_a_commit_without_a_known_outcome_is_a_failure_that_passes() -> None:
     assert error.code == "58030"
     assert error.primary == 'the lake\'s catalog failed while reading lake table "s.t"'
     assert "tried again" in (error.hint or "")
+
+
+def test_a_commit_is_repeated_as_often_as_there_are_pauses() -> None:
+    asked: list[int] = []
+
+    def outrun() -> None:
+        asked.append(1)
+        lost = "org.apache.iceberg.exceptions.CommitFailedException: stale"
+        raise failure("it failed", "org.apache.spark.SparkException", lost)
+
+    with pytest.raises(LakeFailure):
+        repeated(outrun, (0.0, 0.0))
+    assert len(asked) == 3

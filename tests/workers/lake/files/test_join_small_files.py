@@ -230,9 +230,11 @@ def test_small_files_of_an_object_store_are_read_together(
 
 def test_files_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(join_small_files, "READ_AT_ONCE_BYTES", 10)
-    sized = [(LiveFile(f"{n}", 1), size) for n, size in enumerate([4, 4, 4, 20, 1])]
-    groups = join_small_files._read_together(sized)
-    assert [[int(file.path) for file in group] for group in groups] == [[0, 1], [2], [3], [4]]
+    monkeypatch.setattr(join_small_files, "ALWAYS_READ_ROWS", 100)
+    found = [(4, 1), (4, 1), (4, 1), (20, 1), (1, 60), (1, 60), (1, 40), (1, 1)]
+    sized = [(LiveFile(f"{n}", rows), size) for n, (size, rows) in enumerate(found)]
+    groups = [[int(file.path) for file in of] for of in join_small_files._read_together(sized)]
+    assert groups == [[0, 1], [2], [3], [4], [5, 6], [7]]
 
 
 def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:

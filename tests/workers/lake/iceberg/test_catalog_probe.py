@@ -144,14 +144,14 @@ def test_a_broken_promise_is_named_and_the_table_dropped(
 
 
 def test_a_store_that_no_worker_reaches_breaks_no_promise(tables: GatewayTableApi) -> None:
-    elsewhere = Unfit(tables, metadata=in_a_bucket, store=lambda *_: None)
+    elsewhere = Unfit(tables, metadata_and_store=in_a_bucket)
     found = probe(elsewhere, elsewhere, None, elsewhere)
     assert found is not None
     assert "this table lies elsewhere" in found
 
 
-def in_a_bucket(unfit: Unfit, ident: LakeIdent, what: str) -> dict[str, Any]:
-    return {**unfit.real.metadata(ident, what), "location": "s3://bucket/t"}
+def in_a_bucket(unfit: Unfit, ident: LakeIdent, what: str) -> tuple[dict[str, Any], None]:
+    return {**unfit.real.metadata(ident, what), "location": "s3://bucket/t"}, None
 
 
 def test_what_the_store_says_is_passed_on_and_the_table_dropped(tables: GatewayTableApi) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pyarrow as pa
@@ -79,12 +80,13 @@ class Catalog:
     def __init__(self, **changes: Any) -> None:
         self.found = metadata("long", **changes)
         self.reads = 0
+        self.stores: Iterator[ObjectStore] = iter(())
         self.answers: dict[str, Any] = {}
 
-    def metadata(self, ident: LakeIdent, what: str) -> Any:
+    def metadata_and_store(self, ident: LakeIdent, what: str) -> Any:
         del ident, what
         self.reads += 1
-        return self.found
+        return self.found, next(self.stores, None)
 
     def __getattr__(self, name: str) -> Any:
         return self.answers.get(name, lambda *_, **__: pytest.fail(name))
@@ -159,8 +161,8 @@ def test_files_of_a_former_word_are_removed(tmp_path: Any) -> None:
 def test_a_table_is_read_again_when_its_keys_end(tmp_path: Any) -> None:
     lent = {"s3.access-key-id": "k", "s3.session-token-expires-at-ms": "1000"}
     catalog = Catalog(location="s3://bucket/t")
-    stores = iter([ObjectStore("bucket", access_of(lent)), ObjectStore("bucket", access_of({}))])
-    catalog.answers["store"] = lambda _ident, _what: next(stores)
+    accesses = access_of(lent), access_of({})
+    catalog.stores = iter([ObjectStore("bucket", access) for access in accesses])
     tables = of_files(tmp_path, catalog)
     first = tables.files(IDENT)
     second = tables.files(IDENT)
