@@ -13,7 +13,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,7 @@ from tests.bench.local_lake import SCHEMA
 from tests.bench.sides import Ours
 from tests.fix_publisher import Database
 from tests.lake.http_proxy import HttpProxy
-from tests.lake.lake_stack import S3_IO
-from tests.lake.rest_catalog import rest_catalog
-from tests.lake.versitygw import KEYS, file_store
-from tests.object_store import REGION
+from tests.lake.lake_stack import file_stack
 
 
 class OursOnS3(Ours):
@@ -66,28 +63,9 @@ class OursOnS3(Ours):
 @contextmanager
 def on_s3(folder: Path, pause: float) -> Iterator[Callable[[Database, Path], Ours]]:
     """The servers, and how the side is made that uses them."""
-    with ExitStack() as running:
-        store = running.enter_context(file_store(folder))
-        own = {"io-impl": S3_IO, "s3.endpoint": store.endpoint, "s3.path-style-access": "true"}
-        place, environment = f"s3://{store.bucket}/warehouse", store.environment(*KEYS)
-        catalog = running.enter_context(rest_catalog(folder, place, own, environment))
-        ends = {"s3.endpoint": store.endpoint, "uri": catalog.uri}
-        proxies: list[HttpProxy] = []
-        if pause:
-            for name, address in ends.items():
-                proxy = running.enter_context(HttpProxy(address))
-                proxy.pause = pause
-                ends[name] = proxy.endpoint
-                proxies.append(proxy)
-        lake = {
-            "type": "rest",
-            "warehouse": place,
-            "s3.path-style-access": "true",
-            "s3.access-key-id": KEYS.key,
-            "s3.secret-access-key": KEYS.secret,
-            "client.region": REGION,
-            **ends,
-        }
-        yield lambda database, data: OursOnS3(
-            database, data, {"catalog": lake}, catalog.uri, proxies
-        )
+    with file_stack(folder) as stack:
+        proxies = (stack.store_proxy, stack.catalog_proxy) if pause else ()
+        for proxy in proxies:
+            proxy.pause = pause
+        lake = {"catalog": stack.catalog_keys() if pause else stack.direct_keys()}
+        yield lambda database, data: OursOnS3(database, data, lake, stack.catalog.uri, proxies)

@@ -110,10 +110,13 @@ def _client(keys: Mapping[str, str]) -> Iterator[Catalog]:
 @contextmanager
 def quick_stack(folder: Path) -> Iterator[LakeStack]:
     """The same with one pair of keys, and a fast store where its program can be had."""
-    if not versitygw.can_be_had():
-        with lake_stack(folder) as running:
-            yield running
-        return
+    with file_stack(folder) if versitygw.can_be_had() else lake_stack(folder) as running:
+        yield running
+
+
+@contextmanager
+def file_stack(folder: Path) -> Iterator[LakeStack]:
+    """A stack whose store is versitygw, with one pair of keys."""
     keys = versitygw.KEYS
     with (
         versitygw.file_store(folder) as store,
