@@ -153,7 +153,7 @@ def _columns(figure: str, entry: Entry) -> list[str]:
 
 
 def target_row(target: Entry, found: Entries) -> list[str]:
-    """What, native, ours, ratio, target, met."""
+    """The cells of a target's row, in the order of the head of the table."""
     figure, entry = target["figure"], found.get(target["case"], {})
     side_figure = shown_figure(target)
     ratio = entry.get(figure if figure in RATIOS else "ratio") if _is_ratio(side_figure) else None
@@ -223,22 +223,20 @@ def lake_targets() -> list[dict[str, Any]]:
 def lake_found(rows: list[dict[str, Any]]) -> dict[str, Entry]:
     """The lake's results, with the largest figure of all cases at each place."""
     found = results_of(LAKE_RESULTS)
-    largest: dict[str, dict[str, Any]] = {}
+    of_all: dict[str, Entry] = {}
     for target in rows:
-        for place in PLACES if "but" in target else ():
-            sizes = [
-                entry[target["figure"]]
-                for case, entry in found.items()
-                if case.endswith(f"_{place}") and not case.startswith(tuple(target["but"]))
-                if entry.get(target["figure"])
-            ]
+        if "but" in target:
+            place, figure = target["case"].removeprefix(ALL_CASES), target["figure"]
+            cases = (case for case in found if case.endswith(place))
+            counted = [case for case in cases if not case.startswith(tuple(target["but"]))]
+            sizes = [found[case][figure] for case in counted if found[case].get(figure)]
             if sizes:
-                largest[f"{ALL_CASES}_{place}"] = {target["figure"]: max(sizes)}
-    return {**found, **largest}
+                of_all[target["case"]] = {figure: max(sizes)}
+    return {**found, **of_all}
 
 
 def lake_row(target: Entry, found: Entries) -> list[str]:
-    """What, native, ours, ours on the local disk, ratio, target, met."""
+    """The cells of a target's row, in the order of the head of the lake's table."""
     what, native, ours, ratio, *rest = target_row(target, found)
     side_figure = shown_figure(target)
     local = shown(found.get(target["local"], {}).get(f"ours_{side_figure}"), side_figure)
