@@ -25,7 +25,6 @@ Trace: ``U(1,a) | D 7 | I(2,c) | U(1,b)``::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -44,7 +43,7 @@ from workers.columnar.fold.by_key import Keyed, fold_keyed
 from workers.columnar.key_search import is_own_number
 from workers.columnar.tuples import DELETE, UPDATE
 from workers.lake.destination import Destination
-from workers.lake.segment import INSERT_LINE, UPDATE_LINE, RowsOf
+from workers.lake.segment import INSERT_LINE, UPDATE_LINE
 from workers.lake.table import SOURCE_COLUMN, LakeTable
 from workers.process import failpoints
 
@@ -81,10 +80,7 @@ def build_ahead(
         folded = fold_keyed(laid_out.changes, laid_out.layout)
         if folded.conflict >= 0 or folded.unchanged:
             return NoFiles.WAIT
-        rows_of = work.whole_rows(laid_out)
-        if rows_of is not None:
-            rows_of = replace(rows_of, in_files=deletes_alone)
-        return _stage(work, laid_out, folded, rows_of)
+        return _stage(work, laid_out, folded, deletes_alone=deletes_alone)
     except NullKey as error:
         raise null_key(error, laid_out) from None
     except (UnrepresentableValue, UnreadableValue) as error:
@@ -103,15 +99,16 @@ def _is_whole(work: TableWork, run: LaidOutRun) -> bool:
 
 
 def _stage(
-    work: TableWork, run: LaidOutRun, folded: Keyed, rows_of: RowsOf | None
+    work: TableWork, run: LaidOutRun, folded: Keyed, *, deletes_alone: bool
 ) -> TableWork | NoFiles:
     """Stage rows and keys, if the rows become files that take deletes."""
     lines: list[pa.RecordBatch] = []
     try:
+        rows_of = work.whole_rows(run, in_files=deletes_alone)
         rows = work.stage(_rows(run, folded, lines), folded.append_schema, rows_of)
         if rows.own is None or not rows.own.takes_deletes:
             why = without_files(work)
-            return NoFiles.WAIT if rows_of is not None and rows_of.in_files else why
+            return NoFiles.WAIT if deletes_alone else why
         failpoints.reach("apply.keys_to_stage")
         work.add_ahead(run, work.stage(lines, _line_schema(folded)), rows)
     except BaseException:

@@ -150,11 +150,11 @@ class TableWork:
         changes_of = None if folded.unchanged else self.table.ident
         return self.stage(folded.merge_batches(), folded.merge_schema, changes_of=changes_of)
 
-    def whole_rows(self, run: LaidOutRun) -> RowsOf | None:
+    def whole_rows(self, run: LaidOutRun, *, in_files: bool = False) -> RowsOf | None:
         """Return that new rows are whole rows of the table; None if the lake computes a part."""
         if self.options.defaults or self.options.generated or self.constants(run):
             return None
-        return RowsOf(self.table.ident, run.columns, self.source, self._file_id)
+        return RowsOf(self.table.ident, run.columns, self.source, self._file_id, in_files)
 
     @property
     def files(self) -> int:

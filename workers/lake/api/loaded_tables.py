@@ -35,7 +35,7 @@ from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api.file_commits import commit_files
 from workers.lake.api.java_api import JavaApi
 from workers.lake.interfaces.table_api import FileChange, FileTotals
-from workers.lake.metadata.snapshots import history_of, tip_to_publish
+from workers.lake.metadata.snapshots import tip_to_publish
 from workers.lake.table import LakeIdent, Stamp
 
 
@@ -83,9 +83,8 @@ class LoadedTables:
         operations = known.table.operations()
         base = operations.current()
         metadata = api.as_json(base)
-        tip = tip_to_publish(metadata, branch)
-        is_whole = history_of(metadata).tip_stamp(branch) == stamp
-        if tip is None or not is_whole or tip == metadata.get("current-snapshot-id"):
+        tip = tip_to_publish(metadata, branch, stamp)
+        if tip is None or tip == metadata.get("current-snapshot-id"):
             return None
         api.move_main(operations, base, tip)
         self._keep(ident, known)

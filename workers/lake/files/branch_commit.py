@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -140,14 +141,17 @@ class BranchCommits:
         """Make the commit; 40001 if the branch is not at ``tip`` any more."""
         for staged in parts.staged:
             staged.committed = True
+        added_deletes = [file for file, _ in deletes.files]
+        staged_before = chain.from_iterable(own.files for own in parts.staged)
+        new = chain(parts.files, added_deletes)
         change = FileChange(
             self.files.layout_id,
             added=parts.files,
-            added_deletes=[file for file, _ in deletes.files],
+            added_deletes=added_deletes,
             removed_deletes=deletes.replaced,
             summary=properties,
             expected_tip=tip,
-            stored=self._stored(parts, deletes),
+            stored=confirmed(self.files.store, new, but=staged_before),
         )
         what = f'writing to lake table "{self.ident}"'
         totals = self.commits.commit_files(self.ident, self.branch, change, what)
@@ -160,13 +164,6 @@ class BranchCommits:
         if not deletes.files:
             return parts.counts
         return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)
-
-    def _stored(self, parts: CommitParts, deletes: Deletes) -> Collection[str]:
-        """The files that the store has just confirmed. Staged files may be old."""
-        staged = {file.path for own in parts.staged for file in own.files}
-        new = [*parts.files, *(file for file, _ in deletes.files)]
-        paths = {file.path for file in new} - staged
-        return confirmed(self.files.store, paths)
 
     def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
         """The positions, without positions in data files that the branch is known to have lost."""

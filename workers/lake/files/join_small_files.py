@@ -105,7 +105,7 @@ def join_small(
         removed_deletes=dropped,
         summary={OPERATION: f"join-{live.tip}"},
         expected_tip=live.tip,
-        stored=confirmed(files.store, (file.path for file in written)),
+        stored=confirmed(files.store, written),
     )
     totals = commits.commit_files(ident, branch, change, what)
     known.deletes.drop(dropped)

@@ -150,7 +150,7 @@ def _merge(
         removed_deletes=replaced,
         summary={OPERATION: f"deletes-{tip}"},
         expected_tip=tip,
-        stored=confirmed(table.store, (file.path for file in written)),
+        stored=confirmed(table.store, written),
     )
     commits.commit_files(ident, branch, change, what)
 

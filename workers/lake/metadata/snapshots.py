@@ -209,17 +209,22 @@ def history_of(metadata: Mapping[str, Any]) -> History:
     )
 
 
-def tip_to_publish(metadata: Mapping[str, Any], branch: str) -> int | None:
+def tip_to_publish(
+    metadata: Mapping[str, Any], branch: str, stamp: Stamp | None = None
+) -> int | None:
     """The snapshot that ``main`` moves to with the branch; None if ``main`` may not move.
 
     ``main`` has to be an ancestor of the branch, which ``create_branch`` has given an age. A branch
-    that is published already leaves ``main`` where it is.
+    that is published already leaves ``main`` where it is. With ``stamp`` the branch has to end with
+    that position.
     """
     refs = metadata.get("refs", {})
     tip, main = refs.get(branch), refs.get(MAIN)
     if tip is None or main is None or "max-ref-age-ms" not in tip:
         return None
     history = history_of(metadata)
+    if stamp is not None and history.tip_stamp(branch) != stamp:
+        return None
     at, present = tip["snapshot-id"], main["snapshot-id"]
     if any(each.snapshot_id == at for each in history.ancestors(MAIN)):
         return int(present)

@@ -18,6 +18,11 @@ from config.monitor_limits import MANIFEST_CACHE_BYTES
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io, store_of
 
+_HELD_MANIFESTS: Final = {
+    "io.manifest.cache-enabled": "true",
+    "io.manifest.cache.max-total-bytes": str(MANIFEST_CACHE_BYTES),
+}
+"""Iceberg reads a manifest twice, and then from memory: the second time costs no request."""
 _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 
 
@@ -31,18 +36,10 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     # Iceberg would tell a REST catalog of every commit and every scan: a request for each.
     is_rest = catalog_kind(plain_keys(catalog)) == "rest"
     quiet = {"rest-metrics-reporting-enabled": "false"} if is_rest else {}
-    held = held_manifests() if is_rest or store_of(catalog) is not None else {}
+    held = _HELD_MANIFESTS if is_rest or store_of(catalog) is not None else {}
     for key, value in (quiet | held | missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
-
-
-def held_manifests() -> dict[str, str]:
-    """Iceberg reads a manifest twice, and then from memory: the second time costs no request."""
-    return {
-        "io.manifest.cache-enabled": "true",
-        "io.manifest.cache.max-total-bytes": str(MANIFEST_CACHE_BYTES),
-    }
 
 
 def embedded_catalog(lake_dir: Path) -> dict[str, str]:

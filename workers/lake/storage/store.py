@@ -21,6 +21,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from workers.lake.staged_rows import NewFile
+
 
 class TableStore(Protocol):
     """The files below a location. A path is written as in the table's metadata.
@@ -91,9 +93,13 @@ class TableStore(Protocol):
         """Does reading many small ranges of a file cost little, as on a local disk?"""
 
 
-def confirmed(store: TableStore, paths: Iterable[str]) -> Collection[str]:
-    """Those of the paths, just written, of which the store need not be asked whether they exist.
+def confirmed(
+    store: TableStore, written: Iterable[NewFile], *, but: Iterable[NewFile] = ()
+) -> Collection[str]:
+    """The paths of new files of which the store need not be asked whether they exist.
 
-    A local disk is asked: that costs nothing.
+    Files that may be old are left out by ``but``. A local disk is asked: that costs nothing.
     """
-    return () if store.has_cheap_requests else set(paths)
+    if store.has_cheap_requests:
+        return ()
+    return {file.path for file in written} - {file.path for file in but}
