@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from workers.lake.server.known_jars import CLIENTS, JARS, POSTGRESQL, Jar
 
 def test_spark_brings_its_jars_along() -> None:
     assert list((spark_home() / "jars").glob("spark-sql_*.jar"))
+
+
+def test_the_launcher_finds_spark_without_an_import() -> None:
+    ask = "import sys; from workers.lake.server.jars import spark_home; spark_home();"
+    check = "sys.exit(bool({'numpy', 'pyspark'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", ask + check], check=False).returncode == 0
 
 
 def test_resolved_jars_are_found_below_the_prefix_or_in_the_user_s_cache(
