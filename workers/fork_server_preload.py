@@ -18,9 +18,11 @@ import workers.apply.worker
 import workers.lake.connect.session
 import workers.main
 import workers.sync.worker  # noqa: F401 (imported for the forked worker)
+from workers.columnar.compiler_pages import give_back_compiler
 from workers.columnar.warm import compile_apart, warm
 
 compile_apart()
 warm()
+give_back_compiler()
 gc.collect()
 gc.freeze()
