@@ -95,6 +95,15 @@ were no quicker."""
 NATIVE_TRIM_SECONDS: Final = 60.0
 """Time between two looks of the C library for free pages, which take milliseconds."""
 
+PYTHON_IDLE_SECONDS: Final = 1.0
+"""Time for which Spark's Python stays after the last task: the tables of a subscription are copied
+one after the other, and a start takes more than a second of one processor."""
+PYTHON_FIRST_TASK_SECONDS: Final = 30.0
+"""Time for which a new Python of Spark waits for the first task, on a machine without a free
+processor too."""
+PYTHON_IDLE_POLL_SECONDS: Final = 0.25
+"""Time between two looks of Spark's Python whether a task runs."""
+
 # -- text that changes on the publisher ------------------------------------------------------------
 
 TEXT_COMPARISON_SECONDS: Final = 10.0

@@ -81,6 +81,8 @@ logger.start.name = org.apache.spark.sql.connect.service.SparkConnectServer
 logger.start.level = info
 logger.window.name = org.apache.spark.sql.execution.window.WindowExec
 logger.window.level = error
+logger.python.name = org.apache.spark.api.python.PythonWorkerFactory
+logger.python.level = error
 logger.conf.name = org.apache.spark.sql.internal.SQLConf
 logger.conf.level = error
 """

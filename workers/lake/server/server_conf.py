@@ -23,6 +23,12 @@ _HELD_MANIFESTS: Final = {
     "io.manifest.cache.max-total-bytes": str(MANIFEST_CACHE_BYTES),
 }
 """Iceberg reads a manifest twice, and then from memory: the second time costs no request."""
+_PYTHON: Final = {
+    "spark.python.daemon.module": "workers.lake.server.python_daemon",
+    # A worker that waits for a next task would keep 75 MB for a minute, and the daemon with it.
+    # A new worker is forked in a few hundredths of a second.
+    "spark.python.worker.reuse": "false",
+}
 _IN_ONE_PROCESS: Final = re.compile(r"local(\[[0-9*, ]+\])?")
 
 
@@ -128,7 +134,7 @@ def server_conf(
             "spark.connect.ui.statement.limit": "50",
             "spark.cleaner.periodicGC.interval": "10min",
         }
-        | ({"spark.python.daemon.module": "workers.lake.server.python_daemon"} if ours else {})
+        | (_PYTHON if ours else {})
         # Spark generates the secret, which no process outside the server needs.
         | ({"spark.authenticate": "true"} if alone else {})
         | catalog_conf(catalog or embedded_catalog(lake_dir))

@@ -63,6 +63,7 @@ def test_tasks_of_the_server_s_process_see_the_files_of_workers(
     assert writes_here(conf) is here
     made = server_conf(LAKE, 1, {}, conf)
     assert ("spark.python.daemon.module" in made) is daemon
+    assert (made.get("spark.python.worker.reuse") == "false") is daemon
     assert (made.get("spark.authenticate") == "true") is secret
 
 
