@@ -208,6 +208,8 @@ SLICE_CHANGE_BYTES: Final = 128
 is looked up in the lake."""
 SLICE_CHANGES: Final = 1_000_000
 """The most changes of a slice: ``LOOK_UP_CHANGES`` existing rows are found without a MERGE."""
+SLICE_OF_ROWS_CHANGES: Final = 500_000
+"""The most of them that change or delete a row. The look-up of a million took 160 MB more."""
 
 # -- building Arrow arrays -------------------------------------------------------------------------
 

@@ -48,6 +48,9 @@ _ENVIRONMENT: Final = {
     "PYTHONSAFEPATH": "1",
     # No code multiplies matrices; a pool of threads would only be in the way of a fork.
     "OPENBLAS_NUM_THREADS": "1",
+    # An array of this size, in bytes, is a mapping of its own: freed, it is the system's again. By
+    # default glibc soon keeps arrays up to 32 MB between others, and they stay.
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
 }
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")

@@ -20,12 +20,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
+from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES, SLICE_OF_ROWS_CHANGES
 from workers.columnar.frame import Frame, OpenTransaction, frame_part, record_end
 from workers.columnar.kernel import kernel
 from workers.columnar.tuples import DELETE, UPDATE, Bytes, readonly
 
 _CHANGES = tuple(np.uint8(ord(byte)) for byte in "IUD")
+_INSERT = np.uint8(ord("I"))
 _BEFORE_TUPLE: Final = 10
 """The bytes of a record before the first tuple: length, message type, relation, tuple type."""
 
@@ -71,7 +72,8 @@ def frame_slices(
     in order, a slice ends. A slice that begins at a key of ``stand_ins`` is not read.
 
     A slice takes at most ``most_bytes`` of memory, but has one record at least. Its records count,
-    and ``SLICE_CHANGE_BYTES`` for every change.
+    and ``SLICE_CHANGE_BYTES`` for every change. Rows are looked up for updates and deletes, so a
+    slice has at most ``SLICE_OF_ROWS_CHANGES`` of them.
     """
     opened, view, coming = inside, readonly(buf), deque(stops)
     while start < end:
@@ -84,7 +86,8 @@ def frame_slices(
         while coming and coming[0] <= start:
             coming.popleft()
         until = min(coming[0], end) if coming else end
-        stop = int(_slice_end(view, start, until, most_bytes, SLICE_CHANGES, SLICE_CHANGE_BYTES))
+        most = (SLICE_CHANGES, SLICE_OF_ROWS_CHANGES)
+        stop = int(_slice_end(view, start, until, most_bytes, most, SLICE_CHANGE_BYTES))
         is_last = inside is None and stop == end
         framed = frame_part(buf, start, stop, give_back, opened, is_last=is_last)
         opened, start = framed.opened, stop
@@ -99,13 +102,16 @@ def fits_one_slice(record_bytes: int, changes: int, most_bytes: int) -> bool:
 
 @kernel
 def _slice_end(
-    buf: Any, start: int, end: int, most_bytes: int, most_changes: int, change_bytes: int
+    buf: Any, start: int, end: int, most_bytes: int, most: tuple[int, int], change_bytes: int
 ) -> Any:
     """The end of the slice that begins at ``start``.
 
+    ``most`` are the most changes, and the most updates and deletes.
+
     A broken record, or the part of a record, is a slice by itself and left to ``frame_part``.
     """
-    pos, size, changes = start, 0, 0
+    pos, size, changes, of_rows = start, 0, 0, 0
+    most_changes, most_of_rows = most
     while pos < end:
         after = record_end(buf, pos, end)
         if after < 0:
@@ -113,8 +119,9 @@ def _slice_end(
         size += after - pos
         if buf[pos + 4] in _CHANGES:
             changes += 1
+            of_rows += buf[pos + 4] != _INSERT
             size += change_bytes
-        if pos > start and (size > most_bytes or changes > most_changes):
+        if pos > start and (size > most_bytes or changes > most_changes or of_rows > most_of_rows):
             return pos
         pos = after
     return end

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import psutil
 import pytest
 
 from catalog.errcodes import DuplicateTable, ReplicationError
-from subscriber.launcher.fork_server import call_forked
+from subscriber.launcher.fork_server import _ENVIRONMENT, call_forked
+from tests.bench.meters import anonymous_mb
 from tests.processes import command_line
 from tests.subscriber.launcher_family import Family
 from workers.process.launcher_client import query_launcher
@@ -70,6 +73,31 @@ def _die() -> None:
 
 def _break() -> None:
     raise KeyError("planted-s3cret")
+
+
+def grown_by_freed_arrays() -> float:
+    """MB that the process keeps of 300 MB of arrays, with 7 MB of small objects between them."""
+    between: list[bytes] = []
+    before = anonymous_mb(os.getpid())
+    for _ in range(3):
+        arrays = []
+        for _ in range(25):
+            arrays.append(np.ones(500_000))
+            between.append(bytes(100_000))
+        del arrays
+    return anonymous_mb(os.getpid()) - before
+
+
+def test_a_large_array_that_was_freed_is_the_system_s_again() -> None:
+    """Also if small objects that stay lie between: in the environment of the fork server."""
+    script = f"from {__name__} import grown_by_freed_arrays; print(grown_by_freed_arrays())"
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | _ENVIRONMENT | {"PYTHONPATH": str(Path(__file__).parents[3])},
+        check=True,
+        capture_output=True,
+    )
+    assert float(told.stdout) < 40
 
 
 def test_a_call_in_a_forked_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

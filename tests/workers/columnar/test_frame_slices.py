@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from catalog.errcodes import ProtocolViolation
 from config.limits import SLICE_CHANGE_BYTES, SLICE_CHANGES
 from tests.workers.columnar.histories import histories
-from tests.workers.columnar.records import TABLE, insert, record, spool, transaction
+from tests.workers.columnar.records import (
+    TABLE,
+    delete,
+    insert,
+    record,
+    spool,
+    transaction,
+    update,
+)
+from workers.columnar import frame_slices as slicing
 from workers.columnar.frame import Frame, frame
 from workers.columnar.frame_slices import (
     StandIn,
@@ -76,6 +85,16 @@ def test_a_broken_record_is_refused_with_its_place(most_bytes: int) -> None:
     with pytest.raises(ProtocolViolation, match="insufficient data") as caught:
         list(frame_slices(buf, 0, len(buf), most_bytes))
     assert f"at byte {len(good)} of the spool" in str(caught.value.detail)
+
+
+def test_rows_to_look_up_end_a_slice_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes: list[Message] = [insert("1"), update(("1",)), insert("2")]
+    changes += [delete(key=("2",)), update(("3",)), insert("3")]
+    buf = spool(*transaction(changes))
+    monkeypatch.setattr(slicing, "SLICE_CHANGES", 5)
+    assert [len(each) for each in frame_slices(buf, 0, len(buf), MANY)] == [5, 1]
+    monkeypatch.setattr(slicing, "SLICE_OF_ROWS_CHANGES", 1)
+    assert [len(each) for each in frame_slices(buf, 0, len(buf), MANY)] == [3, 1, 2]
 
 
 def test_what_fits_one_slice() -> None:

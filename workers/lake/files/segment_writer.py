@@ -267,7 +267,7 @@ class FileSegmentWriter(SegmentWriter):
             if len(tips) > 1:
                 raise changed_meanwhile(self.ident)
             tip, found = next(iter(tips), None), None  # the found rows take memory
-            if any(segment.ahead for segment, _ in work):
+            if tip is not None:
                 pa.default_memory_pool().release_unused()  # the look-up used most of the pool
             deletes = self.target.write_deletes_beside(partial(self._write_rows, parts), parts, tip)
         except BaseException:
