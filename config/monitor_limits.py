@@ -169,6 +169,14 @@ LENT_KEY_SESSIONS: Final = 256
 
 HELD_DELETES_ROWS: Final = 100_000
 """Deleted rows of a branch's small delete files that are held in memory: less than 1 MB a table."""
+HELD_FILE_ROWS: Final = 2_000
+"""A partition's small file with fewer rows is written again with the next batch's rows."""
+HELD_ROWS_BYTES: Final = 8 * 1024 * 1024
+"""Rows of such files that are in memory, for each table."""
+TAKEN_IN_DELETES_ROWS: Final = 10_000
+"""Deleted rows of a partition's small delete files that every next delete file takes in."""
+WRITE_THREADS: Final = 16
+"""Files of the partitions of a small batch that are written at a time."""
 
 COMMIT_PAUSE_SECONDS: Final = 0.1
 """The pause before a refused commit is tried again; twice as long each time, as in Iceberg."""

@@ -74,7 +74,14 @@ def commit_files(
         if ref is None or ref.snapshotId() != at or _layout_of(base) != change.layout:
             raise changed_meanwhile(ident)
 
-    return _totals(ident, commit_snapshot(api, table, update, branch, check))
+    manifests = _new_manifests(change)
+    return _totals(ident, commit_snapshot(api, table, update, branch, check, manifests))
+
+
+def _new_manifests(change: FileChange) -> int:
+    """The manifests of the added files."""
+    places = ([file.place for file in files] for files in (change.added, change.added_deletes))
+    return sum(len({place and place.spec_id for place in each}) for each in places)
 
 
 def _replaces_files(change: FileChange) -> bool:
@@ -88,31 +95,32 @@ def _replaces_files(change: FileChange) -> bool:
 def _update(api: JavaApi, table: Any, change: FileChange, tip: int) -> Any:
     """The kind of Iceberg commit that the change needs, with the files."""
 
-    def new_rows(file: NewFile) -> Any:
-        return api.data_file(table, file, stored=file.path in change.stored)
-
-    if change.removed:
+    added = api.data_files(table, change.added, change.stored)
+    removed = api.listed_files(table, change.removed)
+    former = [each.path for each in change.removed_deletes]
+    removed_deletes = api.position_deletes(table, change.removed_deletes, former)
+    if change.removed and not change.changes_rows:
         update = table.newRewrite().validateFromSnapshot(tip)
-        for each in change.removed:
-            update.deleteFile(api.listed_file(table, each))
-        for each in change.removed_deletes:
-            update.deleteFile(api.delete_file(table, each, stored=True))
-        for each in change.added:
-            update.addFile(new_rows(each))
-    elif change.added_deletes or change.removed_deletes:
+        for each in (*removed, *removed_deletes):
+            update.deleteFile(each)
+        for each in added:
+            update.addFile(each)
+    elif change.removed or change.added_deletes or change.removed_deletes:
         # Iceberg then refuses a second deletion vector for a data file, unless the commit removes
         # the first vector.
         update = table.newRowDelta().validateFromSnapshot(tip)
-        for each in change.added:
-            update.addRows(new_rows(each))
-        for each in change.added_deletes:
-            update.addDeletes(api.delete_file(table, each, stored=each.path in change.stored))
-        for each in change.removed_deletes:
-            update.removeDeletes(api.delete_file(table, each, stored=True))
+        for each in added:
+            update.addRows(each)
+        for each in removed:
+            update.removeRows(each)
+        for each in api.position_deletes(table, change.added_deletes, change.stored):
+            update.addDeletes(each)
+        for each in removed_deletes:
+            update.removeDeletes(each)
     else:
         update = table.newAppend()
-        for each in change.added:
-            update.appendFile(new_rows(each))
+        for each in added:
+            update.appendFile(each)
     return update
 
 

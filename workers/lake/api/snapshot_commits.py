@@ -5,7 +5,8 @@ list of manifests that the commit has just written: three requests to a catalog 
 readings only serve the removal of manifests that a merge, a filter or a second attempt has made
 useless. So this module takes Iceberg's commit apart: ``apply`` reads the newest state of the table
 and writes the manifests, ``TableOperations.commit`` is the compare-and-set, and useless manifests
-are looked for only where the summary tells of any.
+are looked for only where the summary tells of any: a commit that removes files writes their
+manifests again, and only a merge leaves some of the new manifests out.
 
 The caller's check looks at the very state that the compare-and-set replaces: a table that changed
 between the caller's reading and the commit is refused.
@@ -36,15 +37,23 @@ from workers.lake.api.java_api import JavaApi
 
 _REPLACED: Final = "manifests-replaced"
 """The manifests that a commit took apart, in the summary; the commit may have made useless ones."""
+_CREATED: Final = "manifests-created"
+"""The new manifests that the snapshot names."""
 _REFUSED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
 def commit_snapshot(
-    api: JavaApi, table: Any, update: Any, branch: str, check: Callable[[Any], None]
+    api: JavaApi,
+    table: Any,
+    update: Any,
+    branch: str,
+    check: Callable[[Any], None],
+    manifests: int,
 ) -> Any:
     """Commit the update to the branch; returns the snapshot.
 
     ``check`` is called with the table's metadata that the commit replaces, and raises to refuse.
+    The added files take so many ``manifests``: one for each spec of data files and of deletes.
     """
     lists = list[str]()
     try:
@@ -57,7 +66,7 @@ def commit_snapshot(
         _clean(lambda: api.remove_all_manifests(update))
         raise
     lists.remove(str(made.manifestListLocation()))
-    if lists or int(made.summary().get(_REPLACED) or 0):
+    if lists or _may_leave_some(made.summary(), manifests):
         _clean(lambda: api.remove_useless_manifests(table, update, made, lists))
     return made
 
@@ -93,6 +102,12 @@ def _commit(
         else:
             break
     return made
+
+
+def _may_leave_some(summary: Any, manifests: int) -> bool:
+    """Does the snapshot name fewer manifests than the commit has written, or more than expected?"""
+    replaced = int(summary.get(_REPLACED) or 0)
+    return bool(replaced) and int(summary.get(_CREATED) or 0) != replaced + manifests
 
 
 def commit_pauses() -> list[float]:

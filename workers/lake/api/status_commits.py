@@ -61,8 +61,8 @@ def replace_table(
     table = made.table()
     file = write(api.as_json(table.operations().current()), store_of_table(table))
     append = made.newAppend().scanManifestsWith(api.in_this_thread)
-    if file is not None:
-        append.appendFile(api.data_file(table, file))
+    for each in api.data_files(table, [] if file is None else [file]):
+        append.appendFile(each)
     _commit(append, summary)
     made.commitTransaction()
 
@@ -74,8 +74,8 @@ def replace_rows(
     table = api.load(ident)
     file = write(api.as_json(table.operations().current()), store_of_table(table))
     update = table.newOverwrite().overwriteByRowFilter(api.every_row())
-    if file is not None:
-        update.addFile(api.data_file(table, file))
+    for each in api.data_files(table, [] if file is None else [file]):
+        update.addFile(each)
     _commit(update.scanManifestsWith(api.in_this_thread), summary)
 
 

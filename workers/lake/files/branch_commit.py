@@ -11,9 +11,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from config.limits import LOOK_UP_THREADS
+from config.monitor_limits import WRITE_THREADS
 from workers.lake.effects import Counts
-from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
+from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit, unused_deletes
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.deletion_vectors import write_vectors
 from workers.lake.files.position_deletes import Array, RowPositions, merge_positions, write_deletes
@@ -34,13 +34,18 @@ class CommitParts:
     """The collected parts of a commit.
 
     ``files`` are data files already written, ``batches`` are rows still to be written, ``staged``
-    are the staged files among ``files``. ``deleted`` are positions of rows to delete.
+    are the staged files among ``files``. ``deleted`` are positions of rows to delete. ``placed``
+    are the rows of a small batch, by partition in place of ``batches``, and ``removed`` are the
+    data files of which the living rows are among ``placed``. ``keys`` are the keys of the rows.
     """
 
     files: list[NewFile] = field(default_factory=list)
     batches: list[Iterator[pa.RecordBatch]] = field(default_factory=list)
     staged: list[OwnFiles] = field(default_factory=list)
     deleted: list[RowPositions] = field(default_factory=list)
+    placed: dict[Place, pa.Table] = field(default_factory=dict)
+    removed: list[NewFile] = field(default_factory=list)
+    keys: set[tuple[str, ...]] = field(default_factory=set)
     counts: Counts = field(default_factory=Counts)
 
 
@@ -59,7 +64,7 @@ class BranchCommits:
         self, write_rows: Callable[[], None], parts: CommitParts, tip: int | None
     ) -> Deletes:
         """Write the rows and the deletes of a commit; in an object store at the same time."""
-        if not parts.batches or self.files.store.has_cheap_requests:
+        if not (parts.batches or parts.placed) or self.files.store.has_cheap_requests:
             write_rows()
             return self.write_deletes(parts, tip)
         with ThreadPoolExecutor(1) as pool:
@@ -75,11 +80,15 @@ class BranchCommits:
 
     def write_deletes(self, parts: CommitParts, tip: int | None) -> Deletes:
         """Write the delete files of a commit; the positions are positions in snapshot ``tip``."""
-        positions = merge_positions(parts.deleted)
+        positions = dict(merge_positions(parts.deleted))
+        gone = {file.path for file in parts.removed}
+        for path in gone:
+            positions.pop(path, None)
+        unused = unused_deletes(self._listed(tip), gone) if gone else []
         if not positions:
-            return Deletes()
+            return Deletes(replaced=unused)
         if not self.files.has_vectors:
-            return self._write_position_deletes(positions, tip)
+            return self._write_position_deletes(positions, tip, gone, unused)
         live = {file.path: file for file in self._listed(tip)}
         before = {path: live[path].deletes for path in positions if path in live}
         places = {path: live[path].place for path in before}
@@ -91,8 +100,17 @@ class BranchCommits:
         replaced = [each for path, known in before.items() for each in known if each.of == path]
         return Deletes(positions, [(file, [str(file.of)]) for file in vectors], replaced)
 
-    def _write_position_deletes(self, positions: RowPositions, tip: int | None) -> Deletes:
-        """A delete file, in a table with partitions one for each place of the data files."""
+    def _write_position_deletes(
+        self,
+        positions: RowPositions,
+        tip: int | None,
+        gone: Collection[str],
+        unused: Sequence[NewFile],
+    ) -> Deletes:
+        """A delete file, in a table with partitions one for each place of the data files.
+
+        The commit removes the data files ``gone`` and the delete files ``unused``.
+        """
         by_place: dict[Place | None, dict[str, Array]] = {}
         places: dict[str, Place | None] = {}
         if self.files.has_places:
@@ -107,7 +125,8 @@ class BranchCommits:
 
         def write(place: Place | None) -> None:
             taken_in = self.known.deletes.read(self.files.store, replaced[place])
-            rows = merge_positions([by_place[place], self._of_living_files(taken_in, tip)])
+            living = self._of_living_files(taken_in, tip, gone)
+            rows = merge_positions([by_place[place], living])
             written.append((write_deletes(self.files, rows, place), rows.keys()))
             contents[written[-1][0].path] = rows
 
@@ -115,14 +134,14 @@ class BranchCommits:
             if len(by_place) == 1:
                 write(*by_place)
             else:
-                with ThreadPoolExecutor(min(LOOK_UP_THREADS, len(by_place))) as pool:
+                with ThreadPoolExecutor(min(WRITE_THREADS, len(by_place))) as pool:
                     list(pool.map(write, by_place))
         except BaseException:
             for file, _ in written:
                 self.files.store.remove(file.path)
             raise
-        gone = [each for of in replaced.values() for each in of]
-        return Deletes(positions, written, gone, contents)
+        former = {each.path: each for each in chain(unused, *replaced.values())}
+        return Deletes(positions, written, list(former.values()), contents)
 
     def _listed(self, tip: int | None) -> Sequence[LiveFile]:
         """The branch's files at ``tip``; 40001 if they are not known."""
@@ -148,6 +167,8 @@ class BranchCommits:
             self.files.layout_id,
             added=parts.files,
             added_deletes=added_deletes,
+            removed=parts.removed,
+            changes_rows=True,
             removed_deletes=deletes.replaced,
             summary=properties,
             expected_tip=tip,
@@ -155,22 +176,36 @@ class BranchCommits:
         )
         what = f'writing to lake table "{self.ident}"'
         totals = self.commits.commit_files(self.ident, self.branch, change, what)
-        live = after_commit(self.known.listed, totals, parts.files, deletes, self.dead)
+        gone = {file.path for file in parts.removed}
+        before = self.known.listed
+        if gone and before is not None and before.files is not None:
+            kept = tuple(file for file in before.files if file.path not in gone)
+            before = FileList(before.tip, kept)
+        live = after_commit(before, totals, parts.files, deletes, self.dead)
+        self.dead.forget(gone)
         self.known.listed = None if self.files.has_vectors and _numbers_rows(live) else live
+        self.known.deletes.drop(deletes.replaced)
         for file, _ in deletes.files:
             if not file.vector:
-                content = deletes.contents.get(file.path)
-                self.known.deletes.add(file, deletes.replaced, content)
-        if not deletes.files:
+                self.known.deletes.add(file, deletes.contents.get(file.path))
+        for file in parts.files:
+            if file.place is not None and file.place in parts.placed:
+                self.known.rows.hold(file, parts.placed[file.place])
+        if not (deletes.files or parts.removed):
             return parts.counts
         return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)
 
-    def _of_living_files(self, places: RowPositions, tip: int | None) -> RowPositions:
-        """The positions, without positions in data files that the branch is known to have lost."""
+    def _of_living_files(
+        self, places: RowPositions, tip: int | None, gone: Collection[str]
+    ) -> RowPositions:
+        """The positions, without positions in data files that the branch is known to have lost.
+
+        The commit removes the data files ``gone``.
+        """
         live = self.known.listed
         if live is None or live.files is None or live.tip != tip:
             return places
-        paths = {file.path for file in live.files}
+        paths = {file.path for file in live.files if file.path not in gone}
         return {path: each for path, each in places.items() if path in paths}
 
 

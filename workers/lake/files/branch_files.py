@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from workers.lake.files.deleted_rows import DeletedRowsCache
+from workers.lake.files.held_rows import HeldRows
 from workers.lake.files.merge_delete_files import DeleteFiles
 from workers.lake.files.position_deletes import NO_POSITIONS, RowPositions
 from workers.lake.interfaces.table_api import FileTotals
@@ -27,14 +28,16 @@ from workers.lake.staged_rows import FileList, LiveFile, NewFile
 
 @dataclass(slots=True)
 class BranchFiles:
-    """A branch's small delete files, and the list of all files if known."""
+    """A branch's small delete files, held rows, and the list of all files if known."""
 
     deletes: DeleteFiles = field(default_factory=DeleteFiles)
+    rows: HeldRows = field(default_factory=HeldRows)
     listed: FileList | None = None
 
     def forget(self) -> None:
         """Drop the list: Spark has written to the branch, for this batch."""
         self.deletes.forget()
+        self.rows.forget()
         self.listed = None
 
 
@@ -51,6 +54,17 @@ class Deletes:
     files: Sequence[tuple[NewFile, Collection[str]]] = ()
     replaced: Sequence[NewFile] = ()
     contents: Mapping[str, RowPositions] = field(default_factory=dict)
+
+
+def unused_deletes(before: Sequence[LiveFile], gone: Collection[str]) -> list[NewFile]:
+    """The delete files that concern only the data files ``gone``.
+
+    Iceberg drops delete files that are older than all data files by itself. So the list of the
+    branch's delete files must not keep any.
+    """
+    used = {each.path for file in before if file.path not in gone for each in file.deletes}
+    listed = {each.path: each for file in before for each in file.deletes}
+    return [each for path, each in listed.items() if path not in used]
 
 
 def after_commit(

@@ -219,9 +219,17 @@ class RowLookup:
     def _search_files(
         self, files: Sequence[LiveFile], deleted: DeletedRowsCache
     ) -> list[tuple[int, list[pa.Table]]]:
-        """Search each file. Of a large table several files are searched at a time, in pieces."""
+        """Search each file. Of a large table several files are searched at a time, in pieces.
+
+        Small files of an object store are read together: each takes the time of a request.
+        """
         if sum(file.rows for file in files) < PARALLEL_LOOK_UP_ROWS:
-            return [(n, self._search_file(file, deleted)) for n, file in enumerate(files)]
+            unknown = [] if self._table.store.has_cheap_requests else self._unknown(files)
+            if len(unknown) < 2:
+                return [(n, self._search_file(file, deleted)) for n, file in enumerate(files)]
+            with ThreadPoolExecutor(LOOK_UP_THREADS) as pool:
+                found = pool.map(lambda file: self._search_file(file, deleted), files)
+                return list(enumerate(found))
         threads = min(os.cpu_count() or 1, LOOK_UP_THREADS)
         pieces = [
             (n, file, Piece(number, count))
@@ -232,6 +240,16 @@ class RowLookup:
         with ThreadPoolExecutor(threads) as pool:
             found = pool.map(lambda each: self._search_file(each[1], deleted, each[2]), pieces)
             return [(n, parts) for (n, _, _), parts in zip(pieces, found, strict=True)]
+
+    def _unknown(self, files: Sequence[LiveFile]) -> list[LiveFile]:
+        """The files whose keys are not remembered in memory."""
+        if self._cache is None:
+            return list(files)
+        return [
+            file
+            for file in files
+            if self._cache.get(entry_of(file.path, file.rows, self._fields)) is None
+        ]
 
     # -- in one file ------------------------------------------------------------------------------
 

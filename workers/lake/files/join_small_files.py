@@ -41,7 +41,7 @@ from config.limits import (
     READ_AT_ONCE_BYTES,
 )
 from workers.lake.effects import FileSizes
-from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit
+from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit, unused_deletes
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.read_rows import Unreadable, iter_rows_at
 from workers.lake.files.table_layout import TableLayout
@@ -97,7 +97,7 @@ def join_small(
         pa.default_memory_pool().release_unused()
     gone = {file.path for file, _ in small}
     kept = [file for file in live.files if file.path not in gone]
-    dropped = _unused_deletes(live.files, kept)
+    dropped = unused_deletes(live.files, gone)
     change = FileChange(
         files.layout_id,
         added=written,
@@ -161,17 +161,6 @@ def _choose_up_to(of: Iterable[Sized], room: int, rows: int | None = None) -> li
             room -= size
             rows = None if rows is None else rows - file.rows
     return chosen
-
-
-def _unused_deletes(before: Sequence[LiveFile], kept: Sequence[LiveFile]) -> list[NewFile]:
-    """The delete files that concern no kept data file.
-
-    Iceberg drops delete files that are older than all data files by itself. So the list of the
-    branch's delete files must not keep any.
-    """
-    used = {each.path for file in kept for each in file.deletes}
-    listed = {each.path: each for file in before for each in file.deletes}
-    return [each for path, each in listed.items() if path not in used]
 
 
 def _living(

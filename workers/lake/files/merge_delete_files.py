@@ -4,7 +4,9 @@ Two mechanisms:
 
 1. A batch writes a single delete file, for all data files concerned. Writing all earlier positions
    again in the file, as a MERGE does, would cost more with every deleted row. So the next delete
-   file takes in the small delete files before only when ``BATCH_DELETE_FILES`` of them exist.
+   file takes in the small delete files before only when ``BATCH_DELETE_FILES`` of them exist. In a
+   table with partitions each partition has delete files: as long as they have few rows, every next
+   one takes the former in.
 2. Such a shared delete file concerns every reader of the table. Maintenance (``merge_deletes``)
    writes a delete file for each data file, and vacuum can then count the deleted rows of a data
    file. Deletes of data files that the branch no longer has are dropped.
@@ -21,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
-from config.monitor_limits import HELD_DELETES_ROWS
+from config.monitor_limits import HELD_DELETES_ROWS, TAKEN_IN_DELETES_ROWS
 from workers.lake.connect.session import LakeSession
 from workers.lake.files.position_deletes import (
     RowPositions,
@@ -52,6 +54,8 @@ class DeleteFiles:
     def full(self, place: Place | None = None) -> list[NewFile]:
         """The delete files that the next delete file of the place has to take in."""
         of_place = [file for file in self.small if file.place == place]
+        if place is not None and sum(each.rows for each in of_place) <= TAKEN_IN_DELETES_ROWS:
+            return of_place
         return of_place if len(of_place) >= BATCH_DELETE_FILES else []
 
     def forget(self) -> None:
@@ -62,21 +66,19 @@ class DeleteFiles:
 
     def drop(self, gone: Sequence[NewFile]) -> None:
         """Take files that left the branch off the list."""
+        if not gone:
+            return
         paths = {each.path for each in gone}
         self.small = [file for file in self.small if file.path not in paths]
         for each in gone:
             if self._held.pop(each.path, None) is not None:
                 self._held_rows -= each.rows
 
-    def add(
-        self, file: NewFile, replaced: Sequence[NewFile], content: RowPositions | None = None
-    ) -> None:
-        """Add a committed delete file, which may have replaced earlier files.
+    def add(self, file: NewFile, content: RowPositions | None = None) -> None:
+        """Add a committed delete file.
 
         The ``content`` of some rows is held: the file need not be read to be taken in.
         """
-        if replaced:
-            self.drop(replaced)
         if file.rows >= LARGE_DELETE_FILE_ROWS:
             return
         self.small.append(file)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ from config.limits import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
 )
+from config.monitor_limits import WRITE_THREADS
 from workers.lake.files.data_files import OpenFile, open_file
 from workers.lake.files.partition_values import split
 from workers.lake.files.table_layout import TableLayout
@@ -89,6 +90,26 @@ def write_partitions(
                 largest = max(waiting, key=lambda place: waiting[place].size)
                 opened.write(largest, waiting.pop(largest).take_group())
         opened.write_rest({place: rest for place, rest in waiting.items() if rest.rows})
+
+
+def write_placed(
+    files: TableLayout, placed: Mapping[Place, pa.Table], written: Callable[[NewFile], None]
+) -> None:
+    """Write a file for each partition, several at a time. ``written`` is called in any thread.
+
+    An error removes the incomplete files.
+    """
+
+    def write(place: Place) -> None:
+        with open_file(files, written, place=place) as file:
+            file.write(placed[place])
+
+    with files.store.errors():
+        if len(placed) == 1:
+            write(*placed)
+        elif placed:
+            with ThreadPoolExecutor(min(WRITE_THREADS, len(placed))) as pool:
+                list(pool.map(write, placed))
 
 
 class _OpenFiles:

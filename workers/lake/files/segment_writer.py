@@ -49,11 +49,13 @@ from workers.lake.files.rows_ahead import (
     lines_of,
     own_of,
 )
+from workers.lake.files.small_batch import gather, write_small
 from workers.lake.files.table_layout import TableLayout, lacks_columns
 from workers.lake.files.updated_rows import (
     UpdatedRows,
     columns_to_fetch,
     keeps_old_values,
+    keys_to_find,
     layout_of_updated_rows,
     one_chunk,
 )
@@ -223,7 +225,7 @@ class FileSegmentWriter(SegmentWriter):
             return Found(found_rows_schema().empty_table(), (), self._tip())
         op = staged_columns(segment.merge, ["op"])["op"].to_numpy()
         columns = columns_to_fetch(self.files, segment) if (op == UPDATE).any() else []
-        keys = _keys(segment, segment.merge)
+        keys = keys_to_find(segment, segment.merge)
         if not is_found_here(self.files, segment.key):
             tip = self._tip()
             rows = self.queries.rows_with_keys(segment, segment.merge, keys, columns)
@@ -267,6 +269,7 @@ class FileSegmentWriter(SegmentWriter):
             if len(tips) > 1:
                 raise changed_meanwhile(self.ident)
             tip, found = next(iter(tips), None), None  # the found rows take memory
+            gather(self.target, parts, tip)
             if tip is not None:
                 pa.default_memory_pool().release_unused()  # the look-up used most of the pool
             deletes = self.target.write_deletes_beside(partial(self._write_rows, parts), parts, tip)
@@ -285,6 +288,8 @@ class FileSegmentWriter(SegmentWriter):
             rows, ready = chain.from_iterable(parts.batches), len(parts.files)
             write_ahead(self.files, rows, parts.files.append)
             self._written.store(parts.files[ready:])
+        if parts.placed:
+            write_small(self.files, parts, self.keys)
 
     def _apply(self, segment: Segment, found: Found | None, parts: CommitParts) -> Found | None:
         """Collect the parts of a segment; return the rows that were looked up, if any."""
@@ -336,6 +341,7 @@ class FileSegmentWriter(SegmentWriter):
         and unnumbered rows go to separate files.
         """
         checked = (check_values(self.ident, batch) for batch in batches)
+        parts.keys.add(segment.key)
         if files is self.files:
             parts.batches.append(self._written.watched(files, segment.key, checked))
         else:
@@ -439,11 +445,3 @@ class FileSegmentWriter(SegmentWriter):
             detail = "Two changes of one batch match one row."
             raise duplicate(self.ident, segment.key, detail)
         return places
-
-
-def _keys(segment: Segment, staged: Staged) -> pa.Table:
-    """The keys of a segment's changes: ``k, b0…``."""
-    names = [f"b{n}" for n in range(len(segment.key))]
-    keys = staged_columns(staged, names)
-    numbers = pa.chunked_array([pa.array(np.arange(staged.rows))])
-    return pa.Table.from_arrays([numbers, *keys.columns], names=["k", *names])

@@ -87,3 +87,11 @@ class UpdatedRows:
 def one_chunk(column: Any) -> Any:
     """A chunked array as a single array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def keys_to_find(segment: Segment, staged: Staged) -> pa.Table:
+    """The keys of a segment's changes: ``k, b0…``."""
+    names = [f"b{n}" for n in range(len(segment.key))]
+    keys = staged_columns(staged, names)
+    numbers = pa.chunked_array([pa.array(np.arange(staged.rows))])
+    return pa.Table.from_arrays([numbers, *keys.columns], names=["k", *names])

@@ -254,7 +254,8 @@ class FileChange:
     """A commit that names files. ``layout`` is the table layout that the files were written for.
 
     ``added`` and ``removed`` are data files. The living rows of the ``removed`` ones are in
-    ``added``, and no delete of a ``removed`` file may have come meanwhile. ``added_deletes`` and
+    ``added``, except rows that the commit deletes; without ``changes_rows`` the commit changes no
+    row. No delete of a ``removed`` file may have come meanwhile. ``added_deletes`` and
     ``removed_deletes`` are position deletes or deletion vectors. ``expected_tip`` is the snapshot
     of the branch in which row positions were looked up. ``stored`` are the paths of new files that
     the store has just confirmed; every other new file is looked for, because a lost file must not
@@ -266,6 +267,7 @@ class FileChange:
     added_deletes: Sequence[NewFile] = ()
     removed: Sequence[NewFile] = ()
     removed_deletes: Sequence[NewFile] = ()
+    changes_rows: bool = False
     summary: Mapping[str, str] = field(default_factory=dict)
     expected_tip: int | None = None
     stored: Collection[str] = ()

@@ -36,6 +36,7 @@ class Catalog:
     answers: Sequence[str | None]
     takes_effect: bool = False
     replaced: str | None = None
+    created: str | None = None
     snapshots: dict[int, Any] = field(default_factory=dict)
     removed: list[Any] = field(default_factory=list)
     attempts: int = 0
@@ -48,7 +49,8 @@ class Catalog:
     def apply(self) -> Any:
         self.attempts += 1
         self.states += 1
-        summary = {} if self.replaced is None else {"manifests-replaced": self.replaced}
+        counts = {"manifests-replaced": self.replaced, "manifests-created": self.created}
+        summary = {name: each for name, each in counts.items() if each is not None}
         number = self.attempts
         return SimpleNamespace(
             snapshotId=lambda: number,
@@ -85,7 +87,7 @@ class Catalog:
 
 
 def committed(catalog: Any, check: Callable[[Any], None] = lambda _base: None) -> Any:
-    return commit_snapshot(catalog, catalog, catalog, "b", check)
+    return commit_snapshot(catalog, catalog, catalog, "b", check, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -101,8 +103,16 @@ def test_a_commit_is_one_attempt_and_removes_nothing(pauses: list[float]) -> Non
     assert (catalog.commits, catalog.removed, pauses) == ([(1, "b")], [], [])
 
 
-def test_what_a_merge_of_manifests_made_useless_goes() -> None:
-    catalog = Catalog([None], replaced="3")
+def test_manifests_that_are_written_again_are_all_in_the_snapshot() -> None:
+    """Nothing is looked for: that would be two requests to a store."""
+    catalog = Catalog([None], replaced="3", created="5")
+    committed(catalog)
+    assert catalog.removed == []
+
+
+@pytest.mark.parametrize("created", ["4", "6", None])
+def test_what_a_merge_of_manifests_made_useless_goes(created: str | None) -> None:
+    catalog = Catalog([None], replaced="3", created=created)
     committed(catalog)
     assert catalog.removed == [(1, [])]
 

@@ -210,11 +210,12 @@ def test_what_this_process_wrote_is_not_read_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(deletes, "HELD_DELETES_ROWS", 3)
     nowhere: Any = None
     known, files = deletes.DeleteFiles(), [NewFile(f"d{n}", 1, 2) for n in range(3)]
-    known.add(files[0], (), {"a": np.array([4, 7])})
-    known.add(files[1], (), {"a": np.array([9, 10])})
+    known.add(files[0], {"a": np.array([4, 7])})
+    known.add(files[1], {"a": np.array([9, 10])})
     found = known.read(nowhere, files[:2])
     assert (found["a"].tolist(), read) == ([1, 4, 7], ["d1"])
-    known.add(files[2], files[:1], {"a": np.array([5, 6])})
+    known.drop(files[:1])
+    known.add(files[2], {"a": np.array([5, 6])})
     assert known.read(nowhere, files[2:])["a"].tolist() == [5, 6], "there is room again"
     known.forget()
     assert known.read(nowhere, files[2:])["a"].tolist() == [2]

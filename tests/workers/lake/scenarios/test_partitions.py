@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ from tests.workers.lake.files.test_merge_delete_files import by_pyiceberg_and_du
 from tests.workers.lake.watched import NEVER, Adopted, Watched, delete, update
 from workers.lake.column_changes import AddColumn, ColumnChange, DropColumn, RenameColumn
 from workers.lake.effects import Counts, FileSizes
+from workers.lake.files import find_rows, held_rows
 from workers.lake.segment import Segment
+from workers.lake.storage.local_path import local_path
 from workers.lake.table import LakeIdent, Stamp
 
 DEFINITION = (
@@ -92,6 +95,47 @@ def test_counts_are_those_of_a_table_without_partitions(table: Watched) -> None:
     assert (counts.merged, counts.update_missing, counts.delete_missing) == (2, 1, 1)
     assert (counts.rows, counts.deleted) == (21, 2)
     assert table.batch([append(table.dest, [(60, None, None)])], 40) == Counts(appended=1)
+
+
+@pytest.mark.parametrize("table", [2], indirect=True)
+def test_small_batches_leave_few_files(
+    table: Watched, lake_server: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of new rows and one of deletes in a partition, beside a file that was there before.
+
+    No batch opens a file to look for rows: the process has written all of them.
+    """
+
+    def opened(*args: Any) -> Any:
+        raise AssertionError(args)
+
+    monkeypatch.setattr(find_rows, "open_file", opened)
+    monkeypatch.setattr(held_rows, "HELD_FILE_ROWS", 4)
+    dest, chance, model = table.dest, random.Random(3), {n: word(n) for n in range(20)}
+    branch = table.branch()
+    for turn in range(12):
+        if turn == 8:  # from here on Iceberg merges the manifests that the batches write again
+            few = "SET TBLPROPERTIES ('commit.manifest.min-count-to-merge' = '3')"
+            table.command("ALTER TABLE", few)
+        here = chance.sample(sorted(model), 6)
+        changes = [update(key, v=f"{chance.choice('abc')}{turn}") for key in here[:5]]
+        new = 100 + turn
+        segments: list[Segment] = [merge(dest, [*changes, *map(delete, here[5:])])]
+        segments.append(append(dest, [(new, word(new), None)]))
+        dest.write(table.ident, branch, segments, stamp_of(turn))
+        dest.publish(table.ident, branch, stamp_of(turn))
+        model |= {key: str(change[3]) for key, change in zip(here, changes, strict=False)}
+        model = {key: model.get(key, word(key)) for key in {*model, new} - {*here[5:]}}
+        assert values(table) == model
+    check_places(table)
+    assert by_pyiceberg_and_duckdb(lake_server, table.ident) == [sorted(model)] * 2
+    files = Counter(content for (content,) in table.query("content", "files"))
+    places = len(set(table.query("partition.id_bucket, partition.v_trunc", "data_files")))
+    assert files[0] < 4 * places, "every fourth row or so a file became large"
+    assert files[1] <= places, "and no more deletes than partitions"
+    folder = local_path(table.metadata["location"]) / "metadata"
+    named = {path.rpartition("/")[2] for (path,) in table.query("path", "all_manifests")}
+    assert {path.name for path in folder.glob("*-m*.avro")} == named
 
 
 def test_whole_rows_are_found_in_their_partitions(table: Watched) -> None:

@@ -4,8 +4,9 @@ A look-up reads the key column of every data file that the cache of keys does no
 file that the batch before has written: three requests to an object store. The process had the keys
 in hand when it wrote the file.
 
-Only keys of files with rows in the order of arrival are kept: without partitions and sort order. A
-file of more than ``ALWAYS_READ_ROWS`` rows is left to the look-ups.
+Of a batch's rows only keys in the order of arrival are kept: without partitions and sort order. A
+file of more than ``ALWAYS_READ_ROWS`` rows is left to the look-ups. The rows of a small batch of a
+partitioned table are in memory file by file, and so their keys can be kept (``store_keys``).
 
 Trace: a batch writes the rows 1, 2 and 7 to file ``a``. ``watched`` hands the rows on and keeps
 [1, 2, 7]. After the commit the cache has ``a``: the look-up of 7 opens no file.
@@ -65,12 +66,31 @@ class WrittenKeys:
         """Put the keys into the cache; ``written`` are the files that the rows went to."""
         if not self._columns or len(written) != 1 or written[0].rows != self._rows:
             return
-        hashed = not is_own_number([each.type for each in self._key])
-        of = entry_of(written[0].path, self._rows, self._key)
-        with remember(self.cache, of, self._rows, hashed=hashed, has_cheap_requests=True) as entry:
-            if entry.is_open:
-                columns = [pa.concat_arrays(each) for each in zip(*self._columns, strict=True)]
-                entry.add(columns, numbers_of(columns), 0)
+        columns = [pa.concat_arrays(each) for each in zip(*self._columns, strict=True)]
+        _remember(self.cache, written[0], self._key, columns)
+
+
+def store_keys(
+    cache: KeyCache, files: TableLayout, key: Sequence[str], written: NewFile, rows: pa.Table
+) -> None:
+    """Put the keys of a small file into the cache; ``rows`` are the file's rows in order."""
+    if is_found_here(files, key):
+        fields = tuple(files.schema.field(name) for name in key)
+        columns = [rows[name].combine_chunks() for name in key]
+        _remember(cache, written, fields, columns)
+
+
+def _remember(
+    cache: KeyCache,
+    written: NewFile,
+    key: Sequence[pa.Field[pa.DataType]],
+    columns: Sequence[pa.Array[Any]],
+) -> None:
+    hashed = not is_own_number([each.type for each in key])
+    of = entry_of(written.path, written.rows, key)
+    with remember(cache, of, written.rows, hashed=hashed, has_cheap_requests=True) as entry:
+        if entry.is_open:
+            entry.add(columns, numbers_of(columns), 0)
 
 
 def _key_of(files: TableLayout, key: Sequence[str]) -> tuple[pa.Field[pa.DataType], ...]:
