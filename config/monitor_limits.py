@@ -168,11 +168,17 @@ LENT_KEY_SESSIONS: Final = 256
 # -- commits ---------------------------------------------------------------------------------------
 
 HELD_DELETES_ROWS: Final = 100_000
-"""Deleted rows of a branch's small delete files that are held in memory: less than 1 MB a table."""
+"""Deleted rows of a branch's small delete files in memory, and 300 bytes for each data file."""
 HELD_FILE_ROWS: Final = 2_000
 """A partition's small file with fewer rows is written again with the next batch's rows."""
-HELD_ROWS_BYTES: Final = 8 * 1024 * 1024
-"""Rows of such files that are in memory, for each table."""
+HELD_FILE_BYTES: Final = 128 * 1024
+"""The same for the rows in memory: every batch writes them again."""
+HELD_ROWS_BYTES: Final = 32 * 1024 * 1024
+"""Rows of such files that are in memory, of all tables together."""
+HELD_COLUMN_BYTES: Final = 1024
+"""What a column of a held file takes besides the values: of a few rows that is nearly all."""
+SMALL_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""A batch with more bytes of new rows is not gathered in memory partition by partition."""
 TAKEN_IN_DELETES_ROWS: Final = 10_000
 """Deleted rows of a partition's small delete files that every next delete file takes in."""
 WRITE_THREADS: Final = 16

@@ -131,7 +131,10 @@ def test_s_p_8_a_walsender_that_stands_still(
         rows = pgsub.rows(name, "one"), native_rows(here, "one")
     assert TIMEOUT in pgsub.log_tail(1000)
     assert TIMEOUT in twin.server.log_file.read_text(errors="replace")
-    assert asked == its_asked == 1
+    assert asked == 1
+    # PostgreSQL looks once a second: a look shortly before half the time may be followed by one
+    # behind the whole.
+    assert its_asked in (0, 1)
     assert rows[0] == rows[1] == [(1, 1), (2, 2)]
 
 

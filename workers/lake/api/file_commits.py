@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from catalog.errcodes import InternalError
 from config.lake import is_bucket
 from config.limits import LISTED_FILES
 from workers.lake.api.java_api import JavaApi
@@ -75,7 +76,12 @@ def commit_files(
             raise changed_meanwhile(ident)
 
     manifests = _new_manifests(change)
-    return _totals(ident, commit_snapshot(api, table, update, branch, check, manifests))
+    made = commit_snapshot(api, table, update, branch, check, manifests)
+    went = int(made.summary().get("deleted-data-files") or 0)
+    if went != len(change.removed):  # a file that stayed would have each row twice
+        wrong = f"{went} of {len(change.removed)} replaced files left the table"
+        raise InternalError(f'lake table "{ident}": {wrong}')
+    return _totals(ident, made)
 
 
 def _new_manifests(change: FileChange) -> int:

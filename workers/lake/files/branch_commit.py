@@ -36,7 +36,8 @@ class CommitParts:
     ``files`` are data files already written, ``batches`` are rows still to be written, ``staged``
     are the staged files among ``files``. ``deleted`` are positions of rows to delete. ``placed``
     are the rows of a small batch, by partition in place of ``batches``, and ``removed`` are the
-    data files of which the living rows are among ``placed``. ``keys`` are the keys of the rows.
+    data files of which the living rows are among ``placed``. ``small`` are the files of the placed
+    rows. ``keys`` are the keys of the rows that look-ups of one source search.
     """
 
     files: list[NewFile] = field(default_factory=list)
@@ -45,6 +46,7 @@ class CommitParts:
     deleted: list[RowPositions] = field(default_factory=list)
     placed: dict[Place, pa.Table] = field(default_factory=dict)
     removed: list[NewFile] = field(default_factory=list)
+    small: dict[Place, NewFile] = field(default_factory=dict)
     keys: set[tuple[str, ...]] = field(default_factory=set)
     counts: Counts = field(default_factory=Counts)
 
@@ -127,8 +129,9 @@ class BranchCommits:
             taken_in = self.known.deletes.read(self.files.store, replaced[place])
             living = self._of_living_files(taken_in, tip, gone)
             rows = merge_positions([by_place[place], living])
-            written.append((write_deletes(self.files, rows, place), rows.keys()))
-            contents[written[-1][0].path] = rows
+            file = write_deletes(self.files, rows, place)
+            contents[file.path] = rows
+            written.append((file, rows.keys()))
 
         try:
             if len(by_place) == 1:
@@ -188,9 +191,9 @@ class BranchCommits:
         for file, _ in deletes.files:
             if not file.vector:
                 self.known.deletes.add(file, deletes.contents.get(file.path))
-        for file in parts.files:
-            if file.place is not None and file.place in parts.placed:
-                self.known.rows.hold(file, parts.placed[file.place])
+        if before is not None and before.files is not None:  # the branch's rows are looked up
+            for place, small in parts.small.items():
+                self.known.rows.hold(small, parts.placed[place])
         if not (deletes.files or parts.removed):
             return parts.counts
         return replace(parts.counts, rows=totals.rows, deleted=totals.deleted)

@@ -54,7 +54,9 @@ class DeleteFiles:
     def full(self, place: Place | None = None) -> list[NewFile]:
         """The delete files that the next delete file of the place has to take in."""
         of_place = [file for file in self.small if file.place == place]
-        if place is not None and sum(each.rows for each in of_place) <= TAKEN_IN_DELETES_ROWS:
+        rows = sum(each.rows for each in of_place)
+        is_held = all(each.path in self._held for each in of_place)
+        if place is not None and is_held and rows <= TAKEN_IN_DELETES_ROWS:
             return of_place
         return of_place if len(of_place) >= BATCH_DELETE_FILES else []
 

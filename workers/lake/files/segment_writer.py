@@ -49,7 +49,7 @@ from workers.lake.files.rows_ahead import (
     lines_of,
     own_of,
 )
-from workers.lake.files.small_batch import gather, write_small
+from workers.lake.files.small_batch import drop_keys, gather, write_small
 from workers.lake.files.table_layout import TableLayout, lacks_columns
 from workers.lake.files.updated_rows import (
     UpdatedRows,
@@ -279,6 +279,7 @@ class FileSegmentWriter(SegmentWriter):
                     self.files.store.remove(file.path)
             raise
         size = self.target.commit(parts, properties, tip, deletes)
+        drop_keys(self.files, parts, self.keys)
         for source, own in counts.items():
             of_table = replace(own, rows=size.rows, deleted=size.deleted)
             self._counts[source] = added(self._counts.get(source, Counts()), of_table)
@@ -341,7 +342,8 @@ class FileSegmentWriter(SegmentWriter):
         and unnumbered rows go to separate files.
         """
         checked = (check_values(self.ident, batch) for batch in batches)
-        parts.keys.add(segment.key)
+        if not segment.source:  # a look-up of one source among others remembers no keys
+            parts.keys.add(segment.key)
         if files is self.files:
             parts.batches.append(self._written.watched(files, segment.key, checked))
         else:

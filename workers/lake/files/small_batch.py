@@ -22,15 +22,17 @@ worker dies before the commit, the new files are orphans, and the branch has ``a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from config.limits import PARTITIONED_BYTES, SMALL_BATCH_ROWS
-from config.monitor_limits import HELD_FILE_ROWS
+from config.limits import SMALL_BATCH_ROWS
+from config.monitor_limits import SMALL_BATCH_BYTES
 from workers.lake.files.branch_commit import BranchCommits, CommitParts
+from workers.lake.files.find_rows import entry_of, is_found_here
 from workers.lake.files.held_rows import HeldFile
 from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.keys.written_keys import store_keys
@@ -66,7 +68,7 @@ def _place_rows(files: TableLayout, parts: CommitParts) -> None:
     for batch in rows:
         gathered.append(batch)
         count, size = count + batch.num_rows, size + batch.nbytes
-        if count > SMALL_BATCH_ROWS or size > PARTITIONED_BYTES:
+        if count > SMALL_BATCH_ROWS or size > SMALL_BATCH_BYTES:
             parts.batches = [chain(gathered, rows)]
             return
     parts.batches = []
@@ -96,16 +98,23 @@ def write_small(files: TableLayout, parts: CommitParts, cache: KeyCache) -> None
     """Write the placed rows. The cache takes the rows' keys for later look-ups."""
     ready = len(parts.files)
     write_placed(files, parts.placed, parts.files.append)
-    for file in parts.files[ready:]:
-        if file.place is not None:
-            for key in parts.keys:
-                store_keys(cache, files, key, file, parts.placed[file.place])
+    parts.small = {file.place: file for file in parts.files[ready:] if file.place is not None}
+    for place, file in parts.small.items():
+        for key in parts.keys:
+            store_keys(cache, files, key, file, parts.placed[place])
+
+
+def drop_keys(files: TableLayout, parts: CommitParts, cache: KeyCache) -> None:
+    """Drop the keys of the files that a commit has removed: they would take others' room."""
+    for key in filter(partial(is_found_here, files), parts.keys):
+        fields = [files.schema.field(name) for name in key]
+        for file in parts.removed:
+            cache.drop(entry_of(file.path, file.rows, fields))
 
 
 def _fits(held: HeldFile, rows: pa.Table) -> bool:
     """May the held rows be written again? After a change of columns they may not."""
-    few = held.file.rows + rows.num_rows <= HELD_FILE_ROWS + SMALL_BATCH_ROWS
-    return few and held.rows.schema.equals(rows.schema, check_metadata=True)
+    return bool(held.rows.schema.equals(rows.schema, check_metadata=True))
 
 
 def _living(

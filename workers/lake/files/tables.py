@@ -25,6 +25,7 @@ from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.deleted_rows import DeletedRowsCache
+from workers.lake.files.held_rows import HeldRows, HeldStore
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.merge_delete_files import merge_deletes
@@ -140,6 +141,7 @@ class FileTables(SparkTables):
         self._files: dict[LakeIdent, TableLayout | Unwritable] = {}
         self._dead = DeletedRowsCache()
         self._keys = keys
+        self._held = HeldStore()
         self._known: dict[LakeIdent, tuple[str, BranchFiles]] = {}
 
     def files(self, ident: LakeIdent) -> TableLayout | None:
@@ -252,9 +254,11 @@ class FileTables(SparkTables):
 
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:
-            of, known = self._known.get(ident, ("", BranchFiles()))
-            if of != branch:
-                known = BranchFiles()
+            of, known = self._known.get(ident, (None, None))
+            if known is None or of != branch:
+                if known is not None:
+                    known.rows.forget()
+                known = BranchFiles(rows=HeldRows(self._held))
                 self._known[ident] = branch, known
         return known
 
@@ -262,7 +266,9 @@ class FileTables(SparkTables):
         """Read the table and the branch's files again before the next use."""
         with self._lock:
             self._files.pop(ident, None)
-            self._known.pop(ident, None)
+            _, known = self._known.pop(ident, ("", None))
+            if known is not None:
+                known.rows.forget()
 
 
 def layout_of(commits: FileCommits, ident: LakeIdent) -> TableLayout | Unwritable:

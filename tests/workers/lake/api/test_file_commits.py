@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from catalog.errcodes import IoError, ReplicationError
+from catalog.errcodes import InternalError, IoError, ReplicationError
 from tests.workers.lake.contract import Make
 from tests.workers.lake.two_columns import append, stamp
 from workers.lake.api import file_commits
@@ -57,6 +57,13 @@ def test_a_commit_says_what_it_is_given_whatever_that_holds(
     assert snapshot["parent-snapshot-id"] == before
     assert {key: snapshot["summary"][key] for key in said} == said
     assert dest.table(lake_ident).snapshot_id == before, "main is where it was"
+
+
+def test_a_replaced_file_that_stays_is_an_error(commit: Callable[..., FileTotals]) -> None:
+    """Each of its rows would be there twice; Iceberg does not notice."""
+    unknown = NewFile("file:/unknown.parquet", 10, 1)
+    with pytest.raises(InternalError, match="0 of 1 replaced files left the table"):
+        commit(removed=[unknown], changes_rows=True)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
-"""Data files that were written before their commit: who removes them, and when no longer."""
+"""Files of a commit: who removes data files written before, and whose the noted deletes are."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from catalog.errcodes import DISK_FULL, IoError, RequiredProcessGone
@@ -15,11 +19,18 @@ from tests.workers.lake.contract import (
     merge,
     stamp,
 )
+from tests.workers.lake.files.layouts import IDENT
+from tests.workers.lake.files.test_small_batch import TENS, TIP, TWENTIES, layout
 from tests.workers.lake.watched import Watched, delete, update
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.effects import Counts
-from workers.lake.files import segment_writer
+from workers.lake.files import branch_commit, segment_writer
+from workers.lake.files.branch_commit import BranchCommits, CommitParts
+from workers.lake.files.branch_files import BranchFiles
+from workers.lake.files.deleted_rows import DeletedRowsCache
+from workers.lake.files.position_deletes import read_deletes
 from workers.lake.segment import Segment
+from workers.lake.staged_rows import FileList, LiveFile
 from workers.lake.storage.local_path import local_path
 from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
@@ -95,3 +106,47 @@ def test_deletes_written_beside_rows_that_fail_are_removed(
     assert table.on_disk() == before
     table.batch([merge(table.dest, [update(50), delete(51)])], 30)
     assert [row[0] for row in table.rows()] == [50]
+
+
+@pytest.fixture
+def one_waits_for_the_other() -> Iterator[None]:
+    """The thread of the tens stops before it notes its positions, until the other has ended."""
+    source = Path(branch_commit.__file__).read_text().splitlines()
+    done, appended = threading.Event(), threading.Event()
+
+    def local(frame: Any, event: str, arg: Any) -> Any:
+        mine = frame.f_locals.get("place")
+        line = source[frame.f_lineno - 1].strip()
+        if event == "line" and mine == TENS and line.startswith("contents["):
+            appended.set()
+            done.wait(10)
+        if event == "line" and mine == TWENTIES and line.startswith("written.append"):
+            appended.wait(10)
+        if event == "return" and mine == TWENTIES:
+            done.set()
+        return local
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        ours = code.co_name == "write" and code.co_filename == branch_commit.__file__
+        return local if ours else None
+
+    threading.settrace(trace)
+    yield
+    threading.settrace(None)
+
+
+@pytest.mark.usefixtures("one_waits_for_the_other")
+def test_the_positions_of_a_delete_file_are_noted_as_its_own(tmp_path: Path) -> None:
+    """Under another file's name they would take its place, and its deleted rows come back."""
+    files, branch = layout(tmp_path), BranchFiles()
+    live = (LiveFile("m", 3, place=TENS, size=5), LiveFile("t", 3, place=TWENTIES, size=5))
+    branch.listed = FileList(TIP, live)
+    nobody: Any = None
+    target = BranchCommits(nobody, IDENT, "b", files, branch, DeletedRowsCache())
+    parts = CommitParts(deleted=[{"m": np.array([1]), "t": np.array([0])}])
+    deletes = target.write_deletes(parts, TIP)
+    for file, _ in deletes.files:
+        written = {path: each.tolist() for path, each in read_deletes(files.store, file).items()}
+        held = {path: each.tolist() for path, each in deletes.contents[file.path].items()}
+        assert held == written

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from config.monitor_limits import HELD_COLUMN_BYTES, HELD_FILE_BYTES
 from workers.lake.files import held_rows
-from workers.lake.files.held_rows import HeldRows
+from workers.lake.files.held_rows import HeldRows, HeldStore
 from workers.lake.staged_rows import NewFile, Place
 
 MONDAY, TUESDAY = Place(1, "mon"), Place(1, "tue")
@@ -45,13 +46,37 @@ def test_a_large_file_ends_the_row_of_small_ones(monkeypatch: pytest.MonkeyPatch
 
 
 def test_memory_is_bounded() -> None:
-    known = HeldRows(max_bytes=80)
-    known.hold(file("a", 6, MONDAY), rows(6))
-    known.hold(file("b", 4, TUESDAY), rows(4))
-    assert (held(known, MONDAY), held(known, TUESDAY)) == ("a", "b")
-    known.hold(file("c", 5, TUESDAY), rows(5))
-    assert (held(known, MONDAY), held(known, TUESDAY)) == (None, "c")
-    known.hold(file("d", 11, TUESDAY), rows(11))
-    assert held(known, TUESDAY) is None
-    known.hold(file("e", 10, MONDAY), rows(10))
-    assert held(known, MONDAY) == "e", "the room is free again"
+    one = 8 + 3 * HELD_COLUMN_BYTES
+    store = HeldStore(max_bytes=2 * one + 10)
+    known, other = HeldRows(store), HeldRows(store)
+    known.hold(file("a", 1, MONDAY), rows(1))
+    other.hold(file("b", 1, MONDAY), rows(1))
+    assert (held(known, MONDAY), held(other, MONDAY)) == ("a", "b")
+    known.hold(file("c", 1, TUESDAY), rows(1))
+    assert (held(known, MONDAY), held(other, MONDAY)) == (None, "b"), "used longest ago"
+    other.forget()
+    known.hold(file("d", 1, MONDAY), rows(1))
+    assert (held(known, MONDAY), held(known, TUESDAY)) == ("d", "c"), "the room is free again"
+
+
+def test_many_files_of_a_row_are_bounded() -> None:
+    """A row of 20 columns takes some 20 kB, of which its values tell 160 bytes."""
+    known, one = HeldRows(), pa.table({f"c{n}": pa.array([n], pa.int64()) for n in range(20)})
+    for number in range(3_000):
+        known.hold(NewFile(f"f{number}", 1, 1, place=Place(0, str(number))), one)
+    assert len(known.store._files) < 1_600
+
+
+def test_a_held_file_keeps_no_footer() -> None:
+    known = HeldRows()
+    known.hold(NewFile("a", 1, 1, place=MONDAY, footer=b"x" * 6000), rows(1))
+    found = known.of(MONDAY)
+    assert found is not None
+    assert found.file.footer == b""
+
+
+def test_a_file_of_many_bytes_is_not_written_again() -> None:
+    known, wide = HeldRows(), pa.table({"a": ["x" * HELD_FILE_BYTES]})
+    known.hold(file("a", 1, MONDAY), rows(1))
+    known.hold(file("b", 1, MONDAY), wide)
+    assert held(known, MONDAY) is None

@@ -18,7 +18,7 @@ from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.find_rows import entry_of
 from workers.lake.files.keys.key_cache import KeyCache
-from workers.lake.files.small_batch import gather, write_small
+from workers.lake.files.small_batch import drop_keys, gather, write_small
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import FileList, LiveFile, NewFile, Place
 from workers.lake.storage.local_path import local_path
@@ -131,3 +131,17 @@ def test_files_are_in_order_and_their_keys_remembered(
         remembered = cache.get(entry_of(file.path, file.rows, [files.schema.field("a")]))
         assert remembered is not None
         assert sum(getattr(each, "rows", 0) for each in remembered) == file.rows
+
+
+def test_a_replaced_file_takes_no_room_among_the_keys(target: BranchCommits) -> None:
+    files, cache = target.files, KeyCache()
+    of = entry_of("h", 3, [files.schema.field("a")])
+    cache.put(of, ())
+    taken = cache._bytes
+    parts = batch(target, 19)
+    parts.keys |= {("a",), ("unknown",)}
+    gather(target, parts, TIP)
+    assert paths(parts) == ["h"]
+    assert cache.get(of) is not None
+    drop_keys(files, parts, cache)
+    assert (cache.get(of), cache._bytes, taken > 0) == (None, 0, True)

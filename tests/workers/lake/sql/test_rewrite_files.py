@@ -143,7 +143,9 @@ def test_deletes_of_files_that_are_gone_go_too(
     for _ in range(2):
         for _ in range(8):
             batch(update(dest, chance.sample(range(100), 20), key))
-        assert dest.compact(lake_ident, branch, FileSizes()) > 0
+        joined = dest.compact(lake_ident, branch, FileSizes())
+        if not partitions or version == 3:  # else each batch takes the last small file in
+            assert joined > 0
         batch(update(dest, [1], key))
         found = dest._sessions.get().query(
             sql_text("SELECT count(*) FROM", table_path(lake_ident, "delete_files")), "counting"

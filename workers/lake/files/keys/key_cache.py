@@ -198,6 +198,12 @@ class KeyCache:
                 self._entries[of] = _Entry(self.clock(), size, parts)
                 self._bytes += size
 
+    def drop(self, of: Hashable) -> None:
+        """Forget a file that left the table; no other batch will ask for the file."""
+        with self._lock:
+            entry = self._entries.pop(of, None)
+            self._bytes -= 0 if entry is None else entry.size
+
     def _oldest_is_stale(self) -> bool:
         for entry in self._entries.values():
             return self.clock() - entry.used_at > KEY_CACHE_IDLE_SECONDS
