@@ -35,4 +35,5 @@ def test_each_copy_has_a_python_of_its_own(own_pgsub: Pgsub, database: Database)
         own_pgsub.command("exec", "ALTER SUBSCRIPTION copied REFRESH PUBLICATION")
         own_pgsub.wait("copied")
         assert own_pgsub.arrow("public", name).num_rows == 1000
-        wait_until(lambda: not _pythons(own_pgsub), 15, "the end of Spark's Python")
+        if name == "first":
+            wait_until(lambda: not _pythons(own_pgsub), 60, "the end of Spark's Python")

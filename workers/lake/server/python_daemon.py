@@ -85,7 +85,12 @@ def _has_workers() -> bool:
     return True
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Run Spark's daemon until no task has come for a while."""
     daemon: Any = import_module("pyspark.daemon")
     daemon.select = UntilIdle()
     daemon.manager()
+
+
+if __name__ == "__main__":
+    run()

@@ -14,13 +14,17 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from config.monitor_limits import PYTHON_IDLE_SECONDS
-
 HOME = Path(pyspark.__file__).parent
 
 _IMPORTERS = """
 import sys, zipimport, workers.lake.server.python_daemon
 print(*(e for e, f in sys.path_importer_cache.items() if isinstance(f, zipimport.zipimporter)))
+"""
+_IDLE_SECONDS = 1.0
+_DAEMON = f"""
+import workers.lake.server.python_daemon as daemon
+daemon.PYTHON_IDLE_SECONDS = {_IDLE_SECONDS}
+daemon.run()
 """
 
 
@@ -37,7 +41,7 @@ def test_no_archive_is_left_that_each_task_would_read_again() -> None:
 def _daemon() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A daemon as Spark starts it, and the port that it tells Spark."""
     environ = os.environ | {"PYTHON_WORKER_FACTORY_SECRET": "s"}
-    command = [sys.executable, "-m", "workers.lake.server.python_daemon", "pyspark.worker"]
+    command = [sys.executable, "-c", _DAEMON, "pyspark.worker"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as process:
         try:
@@ -53,7 +57,7 @@ def test_the_daemon_ends_once_no_task_runs_and_not_before() -> None:
         with socket.create_connection(("127.0.0.1", port)) as task:
             assert struct.unpack(">i", task.recv(4))[0] > 0  # the worker's pid
             with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(3 * PYTHON_IDLE_SECONDS)
+                process.wait(3 * _IDLE_SECONDS)
         process.wait(20)
         with pytest.raises(ConnectionRefusedError):  # Spark starts a new daemon then
             socket.create_connection(("127.0.0.1", port))
