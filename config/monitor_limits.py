@@ -101,8 +101,6 @@ processor. With one second 2 M rows were copied in 3.8 s instead of 2.2 s."""
 PYTHON_FIRST_TASK_SECONDS: Final = 30.0
 """Time for which a new Python of Spark waits for the first task, on a machine without a free
 processor too."""
-PYTHON_IDLE_POLL_SECONDS: Final = 0.25
-"""Time between two looks of Spark's Python whether a task runs."""
 
 # -- text that changes on the publisher ------------------------------------------------------------
 

@@ -1,8 +1,13 @@
-"""Processes that may end while a test looks at them."""
+"""Processes that may end while a test looks at them, and processes for a single call."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -19,3 +24,12 @@ def name_of(process: psutil.Process) -> str:
     with suppress(psutil.NoSuchProcess):
         return str(process.name())
     return ""
+
+
+def told_alone(call: str, module: str, environment: Mapping[str, str]) -> float:
+    """What a function of a module returns, called in a fresh process with such an environment."""
+    root = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    script = f"from {module} import {call}; print({call}())"
+    command = [sys.executable, "-c", script]
+    env = os.environ | environment | root
+    return float(subprocess.run(command, env=env, check=True, capture_output=True).stdout)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from catalog.errcodes import DuplicateTable, ReplicationError
 from subscriber.launcher.fork_server import _ENVIRONMENT, call_forked
 from tests.bench.meters import anonymous_mb
-from tests.processes import command_line
+from tests.processes import command_line, told_alone
 from tests.subscriber.launcher_family import Family
 from workers.process.launcher_client import query_launcher
 
@@ -90,14 +89,7 @@ def grown_by_freed_arrays() -> float:
 
 def test_a_large_array_that_was_freed_is_the_system_s_again() -> None:
     """Also if small objects that stay lie between: in the environment of the fork server."""
-    script = f"from {__name__} import grown_by_freed_arrays; print(grown_by_freed_arrays())"
-    told = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | _ENVIRONMENT | {"PYTHONPATH": str(Path(__file__).parents[3])},
-        check=True,
-        capture_output=True,
-    )
-    assert float(told.stdout) < 40
+    assert told_alone("grown_by_freed_arrays", __name__, _ENVIRONMENT) < 40
 
 
 def test_a_call_in_a_forked_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

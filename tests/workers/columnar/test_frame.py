@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +13,7 @@ from hypothesis import strategies as st
 
 from catalog.errcodes import ProtocolViolation
 from tests.bench.meters import MB, anonymous_mb
+from tests.processes import told_alone
 from tests.workers.columnar.records import (
     TABLE,
     delete,
@@ -279,30 +277,25 @@ def frame_or_error(
         return f"{error} {error.detail}"
 
 
-def grown_by_a_frame(rows: int) -> float:
-    """Bytes that the memory of this process grows by while ``rows`` inserts are framed."""
+ROWS = 1_000_000
+
+
+def grown_by_a_frame() -> float:
+    """Bytes that the memory of this process grows by while ``ROWS`` inserts are framed."""
     begin, commit = transaction([], 1)
     one = spool(encode.message(insert("1", "a")))
-    buf = np.concatenate([spool(begin), np.tile(one, rows), spool(commit)])
+    buf = np.concatenate([spool(begin), np.tile(one, ROWS), spool(commit)])
     frame(buf, 0, len(buf))  # compiled, if it was not
     before = anonymous_mb(os.getpid())
     result = frame(buf, 0, len(buf))
-    assert len(result) == rows
+    assert len(result) == ROWS
     return (anonymous_mb(os.getpid()) - before) * MB
 
 
 def test_inserts_of_one_transaction_take_half_of_the_memory() -> None:
-    rows = 1_000_000
-    script = f"from {__name__} import grown_by_a_frame; print(grown_by_a_frame({rows}))"
     # A process of its own, which maps each array by itself: no array lies where another was freed.
-    told = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"},
-        cwd=Path(__file__).parents[3],
-        check=True,
-        capture_output=True,
-    )
-    assert 8 * rows < float(told.stdout) < 15 * rows, "26 bytes a change would be written"
+    grown = told_alone("grown_by_a_frame", __name__, {"MALLOC_MMAP_THRESHOLD_": "65536"})
+    assert 8 * ROWS < grown < 15 * ROWS, "26 bytes a change would be written"
 
 
 def test_nothing_is_a_frame_of_nothing() -> None:

@@ -181,11 +181,7 @@ class BranchCommits:
         totals = self.commits.commit_files(self.ident, self.branch, change, what)
         gone = {file.path for file in parts.removed}
         before = self.known.listed
-        if gone and before is not None and before.files is not None:
-            kept = tuple(file for file in before.files if file.path not in gone)
-            before = FileList(before.tip, kept)
-        live = after_commit(before, totals, parts.files, deletes, self.dead)
-        self.dead.forget(gone)
+        live = after_commit(before, totals, parts.files, deletes, self.dead, gone)
         self.known.listed = None if self.files.has_vectors and _numbers_rows(live) else live
         self.known.deletes.drop(deletes.replaced)
         for file, _ in deletes.files:

@@ -73,11 +73,13 @@ def after_commit(
     rows: Sequence[NewFile],
     deletes: Deletes,
     dead: DeletedRowsCache,
+    removed: Collection[str] = (),
 ) -> FileList | None:
     """The branch's files after a commit; None if the files before the commit are unknown.
 
-    Adds the deleted rows to the cache ``dead``.
+    Adds the deleted rows to the cache ``dead``. ``removed`` are data files that the commit removes.
     """
+    dead.forget(removed)
     if live is None or live.files is None or totals.parent != live.tip:
         return None
     if not deletes.places.keys() <= {file.path for file in live.files}:
@@ -85,6 +87,8 @@ def after_commit(
     gone = {(file.path, file.vector) for file in deletes.replaced}
     files = []
     for file in live.files:
+        if file.path in removed:
+            continue
         kept = [each for each in file.deletes if (each.path, each.vector) not in gone]
         kept += [new for new, concerned in deletes.files if file.path in concerned]
         now = replace(file, deletes=tuple(kept))

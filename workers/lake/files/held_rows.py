@@ -75,6 +75,12 @@ class HeldStore:
         with self._lock:
             self._drop(key)
 
+    def drop_branch(self, branch: int) -> None:
+        """Hold no file of a branch any more."""
+        with self._lock:
+            for key in [each for each in self._files if each[0] == branch]:
+                self._drop(key)
+
     def _drop(self, key: _Key) -> None:
         gone = self._files.pop(key, None)
         if gone is not None:
@@ -87,7 +93,6 @@ class HeldRows:
 
     store: HeldStore = field(default_factory=HeldStore)
     _branch: int = field(default_factory=partial(next, _NUMBERS))
-    _places: set[Place] = field(default_factory=set)
 
     def of(self, place: Place) -> HeldFile | None:
         """The held file of a partition."""
@@ -100,16 +105,12 @@ class HeldRows:
         key = self._branch, file.place
         if file.rows >= HELD_FILE_ROWS or rows.nbytes >= HELD_FILE_BYTES:
             self.store.drop(key)
-            self._places.discard(file.place)
             return
         self.store.put(key, HeldFile(replace(file, footer=b""), rows))
-        self._places.add(file.place)
 
     def forget(self) -> None:
         """Drop all: somebody else has written to the branch."""
-        for place in self._places:
-            self.store.drop((self._branch, place))
-        self._places.clear()
+        self.store.drop_branch(self._branch)
 
 
 def _size(held: HeldFile) -> int:

@@ -48,7 +48,7 @@ from workers.lake.files.table_layout import TableLayout
 from workers.lake.files.write_rows import write_rows
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
-from workers.lake.staged_rows import FileList, LiveFile, NewFile, Place
+from workers.lake.staged_rows import LiveFile, NewFile, Place
 from workers.lake.storage.store import TableStore, confirmed
 from workers.lake.table import LakeIdent
 
@@ -96,7 +96,6 @@ def join_small(
     finally:
         pa.default_memory_pool().release_unused()
     gone = {file.path for file, _ in small}
-    kept = [file for file in live.files if file.path not in gone]
     dropped = unused_deletes(live.files, gone)
     change = FileChange(
         files.layout_id,
@@ -109,7 +108,7 @@ def join_small(
     )
     totals = commits.commit_files(ident, branch, change, what)
     known.deletes.drop(dropped)
-    known.listed = after_commit(FileList(live.tip, tuple(kept)), totals, written, Deletes(), dead)
+    known.listed = after_commit(live, totals, written, Deletes(), dead, gone)
     if known.listed is None:
         known.forget()
     return len(small), totals.idle_deletes

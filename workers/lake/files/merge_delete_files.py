@@ -47,22 +47,22 @@ class DeleteFiles:
     After a failure the branch is abandoned, and this list with the branch.
     """
 
-    small: list[NewFile] = field(default_factory=list)
+    _small: dict[Place | None, list[NewFile]] = field(default_factory=dict)
     _held: dict[str, RowPositions] = field(default_factory=dict)
     _held_rows: int = 0
 
     def full(self, place: Place | None = None) -> list[NewFile]:
         """The delete files that the next delete file of the place has to take in."""
-        of_place = [file for file in self.small if file.place == place]
+        of_place = self._small.get(place, [])
         rows = sum(each.rows for each in of_place)
         is_held = all(each.path in self._held for each in of_place)
         if place is not None and is_held and rows <= TAKEN_IN_DELETES_ROWS:
-            return of_place
-        return of_place if len(of_place) >= BATCH_DELETE_FILES else []
+            return list(of_place)
+        return list(of_place) if len(of_place) >= BATCH_DELETE_FILES else []
 
     def forget(self) -> None:
         """Empty the list: Spark has written to the branch and may have replaced the files."""
-        self.small.clear()
+        self._small.clear()
         self._held.clear()
         self._held_rows = 0
 
@@ -71,7 +71,10 @@ class DeleteFiles:
         if not gone:
             return
         paths = {each.path for each in gone}
-        self.small = [file for file in self.small if file.path not in paths]
+        for place, files in list(self._small.items()):
+            self._small[place] = [file for file in files if file.path not in paths]
+            if not self._small[place]:
+                del self._small[place]
         for each in gone:
             if self._held.pop(each.path, None) is not None:
                 self._held_rows -= each.rows
@@ -83,7 +86,7 @@ class DeleteFiles:
         """
         if file.rows >= LARGE_DELETE_FILE_ROWS:
             return
-        self.small.append(file)
+        self._small.setdefault(file.place, []).append(file)
         if content is not None and self._held_rows + file.rows <= HELD_DELETES_ROWS:
             self._held[file.path] = content
             self._held_rows += file.rows

@@ -83,6 +83,7 @@ def _take_in(target: BranchCommits, parts: CommitParts, listed: Sequence[LiveFil
     """Add the living rows of held files to the placed rows; the commit removes the files."""
     live = {file.path: file for file in listed}
     positions = merge_positions(parts.deleted)
+    parts.deleted = [positions]
     for place, rows in parts.placed.items():
         held = target.known.rows.of(place)
         file = None if held is None else live.get(held.file.path)

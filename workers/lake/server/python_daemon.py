@@ -43,7 +43,6 @@ import_module("workers.columnar.warm").warm_copy()
 
 from config.monitor_limits import (  # noqa: E402 (behind the archives)
     PYTHON_FIRST_TASK_SECONDS,
-    PYTHON_IDLE_POLL_SECONDS,
     PYTHON_IDLE_SECONDS,
 )
 
@@ -68,7 +67,7 @@ class UntilIdle:
 
     def select(self, read: Any, write: Any, special: Any, seconds: float) -> Any:
         """Wait as ``select.select`` does; SystemExit if no worker has run for a while."""
-        ready = select.select(read, write, special, min(seconds, PYTHON_IDLE_POLL_SECONDS))
+        ready = select.select(read, write, special, seconds)
         if any(ready) or _has_workers():
             self._busy_at = self._clock()
         elif self._clock() - self._busy_at >= PYTHON_IDLE_SECONDS:
