@@ -145,15 +145,15 @@ class ObjectStore:
 
 
 @contextmanager
-def object_store(folder: Path, *, strict: bool = False) -> Iterator[ObjectStore]:
-    """A running store; its log of requests is in ``folder``."""
+def object_store(
+    folder: Path, *, strict: bool = False, program: Sequence[str] = ("-m", "moto.server")
+) -> Iterator[ObjectStore]:
+    """A running store; its log of requests is in ``folder``. ``program`` is moto's server."""
     env = {**os.environ, **({"INITIAL_NO_AUTH_ACTION_COUNT": "1000000"} if strict else {})}
     port = free_port()
     with (folder / "object_store.log").open("wb") as log:
         server = subprocess.Popen(
-            dying_with_parent(
-                [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-            ),
+            dying_with_parent([sys.executable, *program, "-H", "127.0.0.1", "-p", str(port)]),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -41,13 +41,13 @@ with out, pa.ipc.new_stream(out, found.schema) as stream:
 """
 
 
-def duckdb_home() -> Path:
-    """The folder with DuckDB 1.5; fetched at the first use."""
-    home = cache_dir() / f"duckdb-{_VERSION}"
+def fetched(name: str, wheels: Path) -> Path:
+    """The folder ``name`` of the cache with the listed wheels, fetched at the first use."""
+    home = cache_dir() / name
     with locked(home.with_name(f"{home.name}.lock")):
         if not (done := home / ".done").exists():
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-            words = ["--require-hashes", "--target", str(home), "-r", str(_LIST)]
+            words = ["--require-hashes", "--target", str(home), "-r", str(wheels)]
             subprocess.run([*pip, "--disable-pip-version-check", *words], check=True)
             done.touch()
     return home
@@ -70,7 +70,7 @@ def query(catalog: Mapping[str, str], text: str) -> pa.Table:
     """The rows of a query on the tables of the catalog, which is called ``lake``."""
     given = json.dumps({"before": attached(catalog), "query": text})
     done = subprocess.run(
-        [sys.executable, "-P", "-c", _SCRIPT, str(duckdb_home())],
+        [sys.executable, "-P", "-c", _SCRIPT, str(fetched(f"duckdb-{_VERSION}", _LIST))],
         input=given.encode(),
         capture_output=True,
         timeout=300,

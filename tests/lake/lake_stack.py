@@ -186,13 +186,14 @@ def lake_pgsub(
     catalog: Mapping[str, str],
     *,
     configured: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
     **settings: object,
 ) -> Iterator[LakePgsub]:
     """A running ``pgsub`` without subscriptions, with the tests' settings and ``settings``.
 
     ``catalog`` is what a reader needs. ``configured`` is what ``lake.catalog`` has instead.
     """
-    pgsub = LakePgsub(folder / "data", catalog=catalog)
+    pgsub = LakePgsub(folder / "data", env, catalog=catalog)
     lake = {"catalog": catalog if configured is None else configured}
     try:
         pgsub.up(

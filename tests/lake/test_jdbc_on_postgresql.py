@@ -18,12 +18,12 @@ from tests.fix_publisher import new_database
 from tests.harness import SETTINGS, Pgsub, python_rows
 from tests.integration.flow import Flow
 from tests.integration.readers import by_spark
+from tests.lake.catalog_flow import TABLES, catalog_flow
 from tests.object_store import ANYBODY, REGION, ObjectStore, object_store
 from tests.twin import NativeTwin, native_rows
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
 
-TABLES = ("orders", "parted")
 LAKE_PASSWORD = "planted3secret"
 
 
@@ -90,36 +90,7 @@ def flow(
         content = {"subscriptions": {}, "lake": {"catalog": catalog}, "settings": SETTINGS}
         pgsub.command("fetch", str(pgsub.file(content)), timeout=600)
         pgsub.up(content, timeout=300)
-        flow = Flow(pgsub, twin, publisher, "on_jdbc")
-        after.callback(flow.close)
-        flow.both(
-            "CREATE TABLE orders (id int PRIMARY KEY, name text, price numeric(10,2))",
-            "CREATE TABLE parted (id int PRIMARY KEY, name text, at timestamp)",
-        )
-        flow.pub.run(
-            "INSERT INTO orders SELECT i, 'row ' || i, i / 4.0 FROM generate_series(1, 20000) i",
-            "INSERT INTO parted SELECT i, 'row ' || i, timestamp '2026-01-01' + i * interval '1 h'"
-            " FROM generate_series(1, 300) i",
-            "CREATE PUBLICATION pub_on_jdbc FOR TABLES IN SCHEMA on_jdbc",
-        )
-        tables = {"parted": {"partition_by": ["days(at)"]}}
-        name = flow.subscribe("sub", ["pub_on_jdbc"], tables=tables)
-        flow.checkpoint("copied", *TABLES)
-        _change(flow, 1)
-        flow.pgsub.kill_worker(name)
-        _change(flow, 2)
-        flow.checkpoint("changed", *TABLES)
-        yield flow
-
-
-def _change(flow: Flow, turn: int) -> None:
-    first = 100_000 * turn
-    flow.pub.run(
-        f"INSERT INTO orders SELECT i, 'new', NULL FROM generate_series({first}, {first + 999}) i",
-        f"UPDATE orders SET name = upper(name) WHERE id % 10 = {turn}",
-        f"DELETE FROM orders WHERE id % 20 = {turn}",
-        f"UPDATE parted SET at = at + interval '1 day' WHERE id % 7 = {turn}",
-    )
+        yield after.enter_context(catalog_flow(pgsub, twin, publisher, "on_jdbc"))
 
 
 @pytest.mark.parametrize("label", ["copied", "changed"])

@@ -5,7 +5,8 @@ requests. Each refusal has one error: what was refused, and what to grant or to 
 quotes the client's words, because the words may have a key, a path or a host in them.
 
 A refusal of a store is 58030 and of a connection 08001, and workers try again later, because a key
-may be renewed meanwhile. A refusal of the catalog is 42501.
+may be renewed meanwhile. A refusal of the catalog is 42501. Glue is a catalog of AWS, so a refusal
+of Glue's comes from the same kind of client as one of S3, and has status 400.
 
 A store or a catalog that fails for a moment, with a status of 5xx, too many requests or a cut
 connection, refuses nothing: ``passing_failure`` says which of the two. Behind such an answer a
@@ -24,9 +25,16 @@ _LINE: Final = re.compile(r"^(?:\(|Caused by: )?(?P<name>[\w.$]+)(?:\)|:) (?P<sa
 _STORE: Final = re.compile(
     r"software\.amazon\.awssdk\.|com\.google\.cloud\.storage\.|com\.azure\.storage\."
 )
+_AWS_CATALOG: Final = re.compile(
+    r"software\.amazon\.awssdk\.services\.(?:glue|lakeformation|dynamodb)\."
+)
+_DENIED: Final = re.compile(r"not authorized to perform: (\w+:\w+)")
+_SLOWER: Final = re.compile(r"Rate exceeded|[Tt]hrottl")
 _STATUS: Final = re.compile(r"Status Code: (\d{3})")
 _KEY: Final = re.compile(
-    r"Access Key Id|signature we calculated|[Tt]oken (?:is|has|included)|provided token", re.A
+    r"Access Key Id|signature we calculated|[Tt]oken (?:is|has|included)|provided token"
+    r"|Signature expired|InvalidSignatureException",
+    re.A,
 )
 _NO_KEY: Final = re.compile(r"Unable to load credentials")
 _NO_REGION: Final = re.compile(r"Unable to load region")
@@ -50,10 +58,17 @@ _CATALOG_FAILED: Final = re.compile(
 )
 _BUSY: Final = frozenset({"408", "429", "500", "502", "503", "504", "509"})
 _CUT: Final = re.compile(r"Unable to execute HTTP request|Acquire operation took longer")
+REGION: Final = "Name client.region in lake.catalog."
 KEYS: Final = "Correct the key, its secret or its token in lake.catalog or in the environment."
 RIGHTS: Final = (
     "Grant the key reading, writing, deleting and listing below the warehouse: on S3 s3:GetObject,"
     " s3:PutObject, s3:DeleteObject and s3:ListBucket."
+)
+
+GLUE_RIGHTS: Final = (
+    "Grant the key the actions of docs/catalogs/glue.md on the catalog, its databases and tables:"
+    " glue:GetDatabase, glue:CreateDatabase, glue:GetTable, glue:GetTables, glue:CreateTable,"
+    " glue:UpdateTable and glue:DeleteTable."
 )
 
 
@@ -73,6 +88,10 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
             hint="If the certificate's authority is your own, name a file with all authorities to"
             " trust in SSL_CERT_FILE, in the environment of pgsub up, and start pgsub again.",
         )
+    # Iceberg calls a refusal of Glue's "forbidden", and only Glue's words name the right.
+    of_glue = (_of_aws_catalog(each, what) for each in said if _AWS_CATALOG.match(each.name))
+    if (refused := next(filter(None, of_glue), None)) is not None:
+        return refused
     for each in said:
         if each.name in _CATALOG:
             return InsufficientPrivilege(
@@ -81,12 +100,14 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
                 hint="Correct credential or token in lake.catalog, and grant the role the right to"
                 " make, read, change and drop schemas and tables.",
             )
-        if _STORE.match(each.name) and (found := _of_store(each.message, what)) is not None:
-            return found
+        is_store = _STORE.match(each.name) and not _AWS_CATALOG.match(each.name)
+        if is_store and (refused := _of_store(each.message, what)) is not None:
+            return refused
     if any(_UNREACHED.fullmatch(each.name) for each in said):
         return LakeUnreached(
             f"the lake's store or catalog could not be reached while {what}",
-            hint="Are uri and s3.endpoint in lake.catalog right, and does the server run?",
+            hint="Are uri, client.region and the endpoints (s3.endpoint, glue.endpoint) in"
+            " lake.catalog right, and does the server run?",
         )
     return None
 
@@ -97,11 +118,31 @@ def passing_failure(chain: str, what: str) -> str | None:
     for each in reversed(said):
         if _STORE.match(each.name):
             found = _STATUS.search(each.message)
-            if (found and found.group(1) in _BUSY) or _CUT.search(each.message):
+            is_busy = found is not None and found.group(1) in _BUSY
+            if _AWS_CATALOG.match(each.name):
+                if is_busy or _SLOWER.search(each.message):
+                    return f"the lake's catalog failed while {what}"
+            elif is_busy or _CUT.search(each.message):
                 return f"the lake's store failed while {what}"
     if any(_CATALOG_FAILED.fullmatch(each.name) for each in said):
         return f"the lake's catalog failed while {what}"
     return None
+
+
+def _of_aws_catalog(each: _Said, what: str) -> ReplicationError | None:
+    """The error for an answer of Glue's, or of a service that Glue's client asks."""
+    status = _STATUS.search(each.message)
+    if _KEY.search(each.message):
+        return InsufficientPrivilege(f"the lake's catalog refused the key while {what}", hint=KEYS)
+    denied = each.name.endswith(".AccessDeniedException")
+    if not denied and (status is None or status.group(1) not in ("401", "403")):
+        return None
+    asked = _DENIED.search(each.message)
+    return InsufficientPrivilege(
+        f"the lake's catalog refused a right while {what}",
+        detail=f"The right is {asked.group(1)}." if asked else None,
+        hint=GLUE_RIGHTS,
+    )
 
 
 def _of_store(message: str, what: str) -> ReplicationError | None:
@@ -112,11 +153,11 @@ def _of_store(message: str, what: str) -> ReplicationError | None:
     if _NO_BUCKET.search(message):
         primary, hint = "has no bucket of the warehouse's name", "Make the bucket, or correct it."
     elif _NO_KEY.search(message):
-        primary, hint = "was asked without a key", KEYS
+        primary, hint = "or catalog was asked without a key", KEYS
     elif _NO_REGION.search(message):
-        primary, hint = "was asked without a region", "Name client.region in lake.catalog."
+        primary, hint = "or catalog was asked without a region", REGION
     elif status == "301" or _REGION.search(message):
-        primary, hint = "has the bucket in another region", "Name client.region in lake.catalog."
+        primary, hint = "has the bucket in another region", REGION
     elif status == "401" or _KEY.search(message):
         primary, hint = "refused the key", KEYS
     elif status == "403":

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from workers.lake.connect.store_refusals import KEYS, RIGHTS, passing_failure, store_refusal
+from workers.lake.connect.store_refusals import (
+    GLUE_RIGHTS,
+    KEYS,
+    RIGHTS,
+    passing_failure,
+    store_refusal,
+)
 
 S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
 END = "(Service: S3, Status Code: {}, Request ID: planted, Extended Request ID: planted)"
+GLUE = "software.amazon.awssdk.services.glue.model."
+GLUE_END = "(Service: Glue, Status Code: {}, Request ID: planted)"
+DENIED = "User: planted is not authorized to perform: glue:CreateTable on resource: planted "
 CLIENT = "software.amazon.awssdk.core.exception.SdkClientException"
 CHAIN = "java.io.UncheckedIOException: x\nCaused by: {}: {}"
 
@@ -90,6 +99,37 @@ def said(name: str, message: str) -> str:
             "catalog refused access",
             "grant the role",
         ),
+        (
+            said(
+                f"{GLUE}GlueException",
+                "The security token included in the request is invalid. " + GLUE_END.format(400),
+            ),
+            "42501",
+            "catalog refused the key",
+            KEYS,
+        ),
+        (
+            said(
+                f"{GLUE}GlueException",
+                "The request signature we calculated does not match " + GLUE_END.format(400),
+            ),
+            "42501",
+            "catalog refused the key",
+            KEYS,
+        ),
+        (
+            said(f"{GLUE}AccessDeniedException", DENIED + GLUE_END.format(400)),
+            "42501",
+            "catalog refused a right",
+            GLUE_RIGHTS,
+        ),
+        (
+            "org.apache.iceberg.exceptions.ForbiddenException: Cannot commit planted\nCaused by: "
+            f"{GLUE}AccessDeniedException: {DENIED}{GLUE_END.format(400)}",
+            "42501",
+            "catalog refused a right",
+            GLUE_RIGHTS,
+        ),
     ],
 )
 def test_a_refusal_says_what_to_grant(chain: str, code: str, words: str, hint: str) -> None:
@@ -102,10 +142,18 @@ def test_a_refusal_says_what_to_grant(chain: str, code: str, words: str, hint: s
     assert "planted" not in f"{error.primary} {error.detail} {error.hint}"
 
 
+def test_glue_s_refusal_names_the_right() -> None:
+    refusal = store_refusal(said(f"{GLUE}AccessDeniedException", DENIED), "doing so")
+    assert refusal is not None
+    assert refusal.detail == "The right is glue:CreateTable."
+
+
 @pytest.mark.parametrize(
     "chain",
     [
         "",
+        said(f"{GLUE}EntityNotFoundException", "Database x not found. " + GLUE_END.format(400)),
+        said(f"{GLUE}ConcurrentModificationException", "Update " + GLUE_END.format(400)),
         said(S3, "Please reduce your request rate. " + END.format(503)),
         said("org.apache.iceberg.exceptions.CommitFailedException", "Status Code: 403"),
         "a row quotes Access Denied (Service: S3, Status Code: 403)",
@@ -129,6 +177,8 @@ CATALOG, STORE = "the lake's catalog", "the lake's store"
         (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503: planted", CATALOG),
         (S3, "Please reduce your request rate. " + END.format(503), STORE),
         (S3, "null " + END.format(500), STORE),
+        (f"{GLUE}InternalServiceException", "null " + GLUE_END.format(500), CATALOG),
+        (f"{GLUE}GlueException", "Rate exceeded " + GLUE_END.format(400), CATALOG),
         (CLIENT, "Unable to execute HTTP request: Connection reset", STORE),
         (f"{ICEBERG}CommitFailedException", "Requirement failed", None),
         (f"{ICEBERG}NoSuchTableException", "Table does not exist", None),
