@@ -75,7 +75,7 @@ class LakeStack:
 
     def open_catalog(self) -> AbstractContextManager[Catalog]:
         """pyiceberg's client of the catalog, by no proxy."""
-        return _client(self.direct_keys())
+        return catalog_client(self.direct_keys())
 
     def tables(self, *schemas: str) -> list[Table]:
         """The tables of these schemas, as pyiceberg loads them."""
@@ -98,7 +98,7 @@ class LakeStack:
 
 
 @contextmanager
-def _client(keys: Mapping[str, str]) -> Iterator[Catalog]:
+def catalog_client(keys: Mapping[str, str]) -> Iterator[Catalog]:
     """pyiceberg's client of a catalog, whose warnings are its own."""
     from pyiceberg.catalog import load_catalog
 
@@ -176,7 +176,7 @@ class LakePgsub(Pgsub):
 
     def iceberg_table(self, schema: str, table: str) -> Table:
         """The table as pyiceberg loads it."""
-        with _client(self.catalog) as catalog:
+        with catalog_client(self.catalog) as catalog:
             return catalog.load_table((schema, table))
 
 

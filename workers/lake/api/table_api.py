@@ -180,7 +180,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             return api.metadata(ident)
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """Drop the table with all files."""
+        """Drop the table with the files that may be deleted, through the Spark session."""
         self._sql.drop_table(ident)
 
     def rename_table(self, ident: LakeIdent, new: LakeIdent) -> None:

@@ -102,7 +102,10 @@ class TableApi(Protocol):
         """
 
     def drop_table(self, ident: LakeIdent) -> None:
-        """Drop the table with all files; no error if the table does not exist."""
+        """Drop the table with all files; no error if the table does not exist.
+
+        The files stay where the table's property ``gc.enabled`` is false.
+        """
 
     def set_properties(self, ident: LakeIdent, properties: Mapping[str, str], what: str) -> None:
         """Set table properties; all further properties stay.

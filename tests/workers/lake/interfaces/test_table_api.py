@@ -13,6 +13,7 @@ import pytest
 
 from catalog.errcodes import ReplicationError
 from catalog.table_layout import LayoutField
+from tests.fix_lake import Lake
 from tests.workers.lake.contract import Make
 from tests.workers.lake.two_columns import COLUMNS, append, count, delete, stamp
 from workers.lake.api.table_api import GatewayTableApi
@@ -247,6 +248,18 @@ def test_a_dropped_table_is_gone_and_may_be_missing(
     tables.drop_table(lake_ident)
     assert tables.describe(lake_ident) is None
     tables.drop_table(lake_ident)
+
+
+@pytest.mark.usefixtures("created")
+def test_a_table_whose_files_must_not_be_deleted_is_dropped_without_the_files(
+    tables: TableApi, lake_ident: LakeIdent, lake_server: Lake
+) -> None:
+    """A catalog with branches of its own sets the property for every table."""
+    tables.set_properties(lake_ident, {"gc.enabled": "false"}, "testing")
+    tables.drop_table(lake_ident)
+    assert tables.describe(lake_ident) is None
+    left = lake_server.data_dir.rglob(f"*-{lake_ident.table}-*/metadata/*.metadata.json")
+    assert list(left)
 
 
 def test_a_renamed_table_has_its_rows_and_history_under_the_new_name(
