@@ -200,7 +200,9 @@ def _write_module(work: Path, jars: Sequence[Jar]) -> Path:
         )
         for jar in files:
             classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
-            lines.append(f'<artifact name={quoteattr(artifact)} type="jar" ext="jar"{classifier}/>')
+            # The type is a word of ours, by which Ivy is asked for all of these.
+            named = f'name={quoteattr(artifact)} type="jar" ext={quoteattr(jar.extension)}'
+            lines.append(f"<artifact {named}{classifier}/>")
         lines.append("</dependency>")
     path = work / "ivy.xml"
     path.write_text(

@@ -18,24 +18,29 @@ BY_HAND: Final = ""
 
 
 class Jar(NamedTuple):
-    """A jar of Maven's, and the SHA-256 of the file as 64 hexadecimal digits."""
+    """A jar of Maven's, and the SHA-256 of the file as 64 hexadecimal digits.
+
+    An ``extension`` names a file of another kind, as the tests fetch.
+    """
 
     group: str
     artifact: str
     version: str
     sha256: str
     classifier: str = ""
+    extension: str = "jar"
 
     @property
     def file_name(self) -> str:
         """The name of the file in our folders."""
         end = f"-{self.classifier}" if self.classifier else ""
-        return f"{self.group}_{self.artifact}-{self.version}{end}.jar"
+        return f"{self.group}_{self.artifact}-{self.version}{end}.{self.extension}"
 
     @property
     def coordinates(self) -> str:
         """The name that a person finds the jar by in a Maven repository."""
-        end = f":jar:{self.classifier}" if self.classifier else ""
+        end = f":{self.extension}" if self.classifier or self.extension != "jar" else ""
+        end += f":{self.classifier}" if self.classifier else ""
         return f"{self.group}:{self.artifact}:{self.version}{end}"
 
 

@@ -111,6 +111,12 @@ def test_files_of_a_module_are_one_dependency_of_ivy_s(tmp_path: Path) -> None:
     assert text.count("<dependency ") == 1
     assert text.count("<artifact ") == 2
     assert 'm:classifier="tests"' in text
+    assert text.count('ext="jar"') == 2
+
+
+def test_a_file_that_is_no_jar_is_asked_for_by_its_ending(tmp_path: Path) -> None:
+    server = Jar("a.group", "one", "1.0", "", extension="tar.gz")
+    assert 'ext="tar.gz"' in jars._write_module(tmp_path, [server]).read_text()
 
 
 def test_a_file_that_is_not_the_jar_is_refused_and_not_put(tmp_path: Path) -> None:

@@ -51,3 +51,9 @@ def test_a_classifier_is_part_of_the_names() -> None:
     jar = Jar("a.group", "name", "1.0", "", "tests")
     assert jar.file_name == "a.group_name-1.0-tests.jar"
     assert jar.coordinates == "a.group:name:1.0:jar:tests"
+
+
+def test_the_kind_of_a_file_that_is_no_jar_is_part_of_the_names() -> None:
+    server = Jar("a.group", "name", "1.0", "", extension="tar.gz")
+    assert server.file_name == "a.group_name-1.0.tar.gz"
+    assert server.coordinates == "a.group:name:1.0:tar.gz"
