@@ -47,6 +47,9 @@ _UNREACHED: Final = re.compile(
     r"java\.net\.(?:ConnectException|UnknownHostException|NoRouteToHostException)"
     r"|[\w.]+\.HttpHostConnectException"
 )
+_NO_METASTORE: Final = "Failed to connect to Hive Metastore"
+"""Iceberg's words for a metastore that does not answer. The cause is in the next exceptions, which
+an error that comes through Spark does not have."""
 _CATALOG: Final = {
     "org.apache.iceberg.exceptions.NotAuthorizedException": "NotAuthorizedException (401)",
     "org.apache.iceberg.exceptions.ForbiddenException": "ForbiddenException (403)",
@@ -55,6 +58,7 @@ _CATALOG: Final = {
 _CATALOG_FAILED: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\."
     r"(?:ServiceFailure|ServiceUnavailable|REST|CommitStateUnknown)Exception"
+    r"|org\.apache\.thrift\.transport\.TTransportException"
 )
 _BUSY: Final = frozenset({"408", "429", "500", "502", "503", "504", "509"})
 _CUT: Final = re.compile(r"Unable to execute HTTP request|Acquire operation took longer")
@@ -103,7 +107,7 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
         is_store = _STORE.match(each.name) and not _AWS_CATALOG.match(each.name)
         if is_store and (refused := _of_store(each.message, what)) is not None:
             return refused
-    if any(_UNREACHED.fullmatch(each.name) for each in said):
+    if any(_UNREACHED.fullmatch(each.name) or each.message == _NO_METASTORE for each in said):
         return LakeUnreached(
             f"the lake's store or catalog could not be reached while {what}",
             hint="Are uri, client.region and the endpoints (s3.endpoint, glue.endpoint) in"

@@ -88,6 +88,12 @@ def said(name: str, message: str) -> str:
             "s3.endpoint",
         ),
         (
+            "(org.apache.iceberg.hive.RuntimeMetaException) Failed to connect to Hive Metastore",
+            "08001",
+            "could not be reached",
+            "uri",
+        ),
+        (
             said("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: no"),
             "42501",
             "catalog refused access",
@@ -175,6 +181,7 @@ CATALOG, STORE = "the lake's catalog", "the lake's store"
         (f"{ICEBERG}ServiceUnavailableException", "Service failed: 503: planted", CATALOG),
         (f"{ICEBERG}RESTException", "Error occurred while processing POST request", CATALOG),
         (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503: planted", CATALOG),
+        ("org.apache.thrift.transport.TTransportException", "Broken pipe", CATALOG),
         (S3, "Please reduce your request rate. " + END.format(503), STORE),
         (S3, "null " + END.format(500), STORE),
         (f"{GLUE}InternalServiceException", "null " + GLUE_END.format(500), CATALOG),
