@@ -11,7 +11,7 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 CONFORMANCE := $(BIN)/python -P docs/make_conformance.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-matrix test-cluster test-lake test-install test-image wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick bench-lake lock clean
+.PHONY: help setup demo test test-matrix test-cluster test-lake test-install test-image wheel test-full unit conformance lint chaos soak soak-quiet bench bench-long bench-quick bench-lake bench-cluster lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ bench-quick: setup ## a tenth of `make bench` against what is on record; fails w
 bench-lake: setup ## copies, changes and freshness on S3 behind a REST catalog, and with 30 ms more a request (an hour; needs Go once; CASE=name PLACE=s3 SCALE=1)
 	PYTHONPATH=. $(BIN)/python -P -m tests.bench.lake --only "$(CASE)" --place "$(PLACE)" --scale $(or $(SCALE),1)
 	$(BIN)/python -P docs/make_performance.py
+
+bench-cluster: setup ## a copy of 10 M rows, compaction and small batches on a Spark cluster, beside the embedded server (10 minutes; needs Go once; CASE=copy SCALE=1)
+	PYTHONPATH=. $(BIN)/python -P -m tests.bench.cluster --only "$(CASE)" --scale $(or $(SCALE),1)
+	$(BIN)/python -P docs/make_scaling.py
 
 lock: ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra embedded --group dev --universal --upgrade \

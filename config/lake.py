@@ -21,6 +21,7 @@ from config.problem import problem, unwrap
 
 FORMATS: Final = ("iceberg", "delta")
 FORMAT_VERSIONS: Final = (2, 3)
+COMMIT_SERVICES: Final = ("auto", "on", "off")
 _PART: Final = r"/(?!\.{1,2}(?:/|\Z))"
 _PLACE: Final = re.compile(
     rf"s3a?://[a-z0-9][a-z0-9.-]+(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
@@ -28,6 +29,9 @@ _PLACE: Final = re.compile(
 """Every name has a single spelling: names are compared as text."""
 _CATALOGS_WITH_PATHS: Final = ("jdbc", "hadoop", "hive")
 """Catalog types whose warehouse is a path. Others may know a warehouse by name."""
+_SHARED_CATALOGS: Final = ("rest", "glue", "hive", "jdbc")
+"""Catalog types that keep a table's pointer outside of pgsub's process."""
+_PLACES_OF_TASKS: Final = ("spark.master", "spark.pyspark.python")
 _CATALOG_KEY: Final = "spark.sql.catalog.lake."
 _CATALOG_CLASS: Final = re.compile(r"org\.apache\.iceberg\.\w+\.(\w+)Catalog")
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -145,6 +149,19 @@ def _remote(value: Any) -> Any:
     return value
 
 
+def _commit_service(value: Any) -> Any:
+    """YAML reads ``on`` and ``off`` as booleans."""
+    word = {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+    if word not in COMMIT_SERVICES:
+        raise problem(
+            InvalidParameterValue(
+                f'invalid value for parameter "commit_service": "{value}"',
+                hint=f"Available values: {', '.join(COMMIT_SERVICES)}.",
+            )
+        )
+    return word
+
+
 def is_bucket(place: str) -> bool:
     """Whether staged files go to an S3-compatible store, not to a folder."""
     return place.startswith(("s3://", "s3a://"))
@@ -170,6 +187,16 @@ ConfValue = Annotated[
     BeforeValidator(_conf_value),
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
+
+
+def is_shared_catalog(catalog: Mapping[str, Any]) -> bool:
+    """Does the catalog compare and set for several processes, on several machines?
+
+    SQLite's file is for one machine, and Iceberg's Hadoop catalog locks within one process.
+    """
+    keys = plain_keys(catalog)
+    by_file = _SQLITE.match(str(keys.get("uri", ""))) is not None
+    return catalog_kind(keys) in _SHARED_CATALOGS and not by_file
 
 
 def embedded_catalog_file(data_dir: Path) -> Path:
@@ -224,3 +251,39 @@ class SparkConfig(BaseModel):
     conf: dict[str, ConfValue] = Field(
         default_factory=dict, description="Spark configuration of the embedded server"
     )
+    commit_service: Annotated[
+        Literal["auto", "on", "off"],
+        BeforeValidator(_commit_service),
+        WithJsonSchema({"enum": [*COMMIT_SERVICES, True, False]}),
+    ] = Field(
+        "auto",
+        description="beside remote, a lake server of pgsub commits the files of small batches",
+    )
+
+
+def has_commit_service(lake: LakeConfig, spark: SparkConfig) -> bool:
+    """Does a lake server of pgsub run beside ``spark.remote``, to commit the files of workers?"""
+    if spark.remote is None or spark.commit_service == "off":
+        return False
+    if spark.commit_service == "on":
+        return True
+    return lake.writer != "spark" and is_shared_catalog(lake.catalog)
+
+
+def conf_here(spark: SparkConfig) -> dict[str, str]:
+    """``spark.conf`` for the server that pgsub starts; a commit service runs no tasks elsewhere."""
+    if spark.remote is None:
+        return spark.conf
+    return {key: value for key, value in spark.conf.items() if key not in _PLACES_OF_TASKS}
+
+
+def check_commit_service(lake: LakeConfig, spark: SparkConfig) -> None:
+    """22023 if the commit service is asked for, and could not have the catalog of ``remote``."""
+    asked = spark.remote is not None and spark.commit_service == "on"
+    if asked and not is_shared_catalog(lake.catalog):
+        raise InvalidParameterValue(
+            'invalid value for parameter "commit_service": "on"',
+            detail="lake.catalog names no catalog that two servers can share.",
+            hint="Describe the catalog of the server in spark.remote in lake.catalog: of type rest,"
+            " glue or hive, or jdbc on a database server.",
+        )

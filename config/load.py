@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from catalog.errcodes import DUPLICATE_OBJECT, SYNTAX_ERROR, ConfigFileError, ReplicationError
 from config.guc import Settings, setting_docs, stored_settings
-from config.lake import LakeConfig, SparkConfig, stored_lake
+from config.lake import LakeConfig, SparkConfig, check_commit_service, stored_lake
 from config.problem import unwrap
 from config.subscription import CreateSubscriptionStmt, SubscriptionModel, WithOptions
 
@@ -130,6 +130,10 @@ def parse(text: str, name: str, folder: Path | None = None) -> Config:
                 found, key = unwrap(details)
                 assert found is not None  # noqa: S101  # only ``problem`` raises here
                 mistakes.append(_Mistake(("subscriptions", subname, *key), found))
+        try:
+            check_commit_service(model.lake, model.spark)
+        except ReplicationError as error:
+            mistakes.append(_Mistake(("spark", "commit_service"), error))
     if mistakes or model is None:
         raise _report(mistakes, lines, name)
     return Config(statements, model.lake, model.spark, model.settings)

@@ -2,8 +2,8 @@
 measured last.
 
 Run it from the project's root: ``python -P docs/make_scaling.py``; ``make bench``,
-``make bench-long`` and ``make soak`` end with it. It reads the results of the benchmarks, and
-``soak.csv``.
+``make bench-long``, ``make bench-cluster`` and ``make soak`` end with it. It reads the results of
+the benchmarks, and ``soak.csv``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 BENCH = DOCS.parent / "tests" / "bench"
 RESULTS = (BENCH / "results.json", BENCH / "long_results.json")
+CLUSTER = (BENCH / "cluster_results.json",)
 SOAK = DOCS / "soak.csv"
 SCALING, RELIABILITY = DOCS / "scaling.md", DOCS / "reliability.md"
 END = "<!-- end: generated -->\n"
@@ -73,9 +74,16 @@ MINUTES = 120
 """Seconds from which on they are shown as minutes."""
 
 
-def results() -> dict[str, Mapping[str, Any]]:
+CLUSTER_CASES = (
+    ("copy_10m", "copy of 10 M rows"),
+    ("compact_10m", "compaction: all files of 10 M rows, a tenth of them deleted"),
+    ("small_batches", "a batch of 1,000 inserts and some updates, commit to visible, median of 20"),
+)
+
+
+def results(paths: Sequence[Path] = RESULTS) -> dict[str, Mapping[str, Any]]:
     """What was measured last of each case, in full size."""
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in RESULTS if path.exists()]
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
     entries = [entry for file in files for entry in file["results"]]
     return {entry["case"]: entry for entry in entries if entry.get("scale", 1.0) == 1.0}
 
@@ -114,6 +122,21 @@ def many(found: Mapping[str, Mapping[str, Any]]) -> str:
     return _markdown(table)
 
 
+def cluster(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Seconds on the embedded server and on a cluster, and the CPU time of all processes."""
+    table = [("case", "embedded", "cluster", "cluster without commit service")]
+    for case, what in CLUSTER_CASES:
+        entry = found.get(case, {})
+        cells = (_taken(entry, side) for side in ("embedded", "cluster", "by_spark"))
+        table.append((what, *cells))
+    return _markdown(table)
+
+
+def _taken(entry: Mapping[str, Any], side: str) -> str:
+    seconds, cpu = (entry.get(f"{side}_{figure}") for figure in ("s", "cpu_s"))
+    return "not measured" if seconds is None else f"{seconds:,.2f} s, CPU {cpu:,.2f} s"
+
+
 def left_behind(samples: Sequence[Mapping[str, str]]) -> str:
     """What a table has after an hour of batches one after the other, and 10,000 such tables."""
     table = [("medians of the last ten minutes", "a table", "10,000 such tables")]
@@ -150,6 +173,7 @@ def generated() -> Iterator[tuple[Path, str, str]]:
     found = results()
     yield SCALING, "rates", rates(found)
     yield SCALING, "many", many(found)
+    yield SCALING, "cluster", cluster(results(CLUSTER))
     with SOAK.open(encoding="utf-8", newline="") as file:
         samples = list(csv.DictReader(file))
     yield SCALING, "left", left_behind(samples)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY
 from workers.lake.destination import Destination
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.memory.lake import MemoryLake
@@ -43,6 +43,11 @@ class Lake:
         """``url`` without the gateway, as of a Spark server that is not ours."""
         return self.url.partition(f";{GATEWAY}=")[0]
 
+    @property
+    def beside_url(self) -> str:
+        """``url`` as of a commit service beside a Spark server, which here are one."""
+        return self.url.replace(f";{GATEWAY}=", f";{COMMIT_SERVICE}=")
+
     def destination(
         self,
         *,
@@ -53,16 +58,19 @@ class Lake:
         session: tuple[str, str] | None = None,
         direct: bool = True,
         writer: str = "auto",
+        beside: bool = False,
     ) -> Destination:
         """A destination of a worker of its own; the caller closes it.
 
-        Not ``direct``: as on a Spark server that is not ours, with no gateway.
+        Not ``direct``: as on a Spark server that is not ours, with no gateway. ``beside``: as on
+        one with a commit service beside.
         """
         from workers.lake.iceberg.destination import IcebergDestination
 
         generation = next(_number)
+        with_gateway = self.beside_url if beside else self.url
         return IcebergDestination(
-            self.url if direct else self.spark_url,
+            with_gateway if direct else self.spark_url,
             identity=Identity(subid),
             staging_dir=self.data_dir / "staging" / str(generation),
             settings=LakeSettings(local_relation_rows, track_commit_timestamp),

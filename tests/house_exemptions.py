@@ -61,7 +61,6 @@ SHORT_MODULES: Final[dict[str, str]] = {
     "subscriber/launcher/core_files.py": "the command line loads nothing else of the launcher",
     "workers/fork_server_preload.py": "the fork server imports the module before it forks",
     "workers/fork_server_signals.py": "the import itself has the effect, before all other imports",
-    "workers/lake/connect/lake_url.py": "the room's modules share the function",
     "workers/lake/sql/staged_frame.py": "Spark's side of a staged file",
     "workers/lake/storage/local_path.py": "the launcher uses the functions without loading Arrow",
     "workers/process/worker_exit.py": "the launcher and the workers share the exit codes",

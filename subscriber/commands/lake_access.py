@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from catalog.errcodes import ConnectionFailure
 from catalog.store_sqlite import CatalogStore
-from config.lake import embedded_catalog_file
+from config.lake import conf_here, embedded_catalog_file, has_commit_service
 from config.limits import (
     LAKE_ANSWER_SECONDS,
     LAKE_FIRST_START_SECONDS,
@@ -27,6 +27,7 @@ from config.limits import (
 )
 from config.load import Config, from_stored
 from subscriber.launcher.data_directory_lock import DataDirectoryLock
+from workers.lake.connect.lake_url import COMMIT_SERVICE, url_parameter, with_commit_service
 from workers.lake.server.server_conf import check_lake_folder
 from workers.process.launcher_client import query_launcher
 
@@ -89,6 +90,19 @@ class CommandLake:
             url = self.url()
         return url
 
+    def _url_of_workers(self) -> str:
+        """``answering_url`` as workers have it: with the gateway of a commit service, if any.
+
+        A query needs none, and starts none.
+        """
+        if not self._has_gateway and has_commit_service(self._config.lake, self._config.spark):
+            self._url = self._launcher_url() or self._start()
+        return self.answering_url()
+
+    @property
+    def _has_gateway(self) -> bool:
+        return self._url is not None and url_parameter(self._url, COMMIT_SERVICE) is not None
+
     def destination(self) -> Destination:
         """The lake with the workers' settings; the command's file does not count."""
         if self._destination is None:
@@ -97,7 +111,7 @@ class CommandLake:
 
             in_force = from_stored(self._store.settings())
             destination = IcebergDestination(
-                self.answering_url(),
+                self._url_of_workers(),
                 identity=Identity(subid=0),
                 staging_dir=self._data_dir / "staging" / "command",
                 settings=in_force.settings,
@@ -132,7 +146,7 @@ class CommandLake:
         if not (self._is_default() or self._probed):
             from workers.lake.iceberg.catalog_probe import probe_catalog
 
-            self._no_files = probe_catalog(self.answering_url())
+            self._no_files = probe_catalog(self._url_of_workers())
             self._probed = True
         return self._no_files
 
@@ -190,11 +204,12 @@ class CommandLake:
             self._data_dir,
             memory=self._config.settings.lake_server_memory,
             catalog=self._config.lake.catalog,
-            conf=self._config.spark.conf,
+            conf=conf_here(self._config.spark),
             pass_fds=[lock.fd],
         )
         self._open.callback(server.stop)
-        return server.ready()
+        own, remote = server.ready(), self._config.spark.remote
+        return own if remote is None else with_commit_service(remote, own)
 
 
 _EMBEDDED_HINT: Final = "See log/pgsub.log and log/lake-server.log in the data directory."

@@ -1,5 +1,10 @@
 """The launcher's lake server: started early, watched, and started again after a crash.
 
+With ``spark.remote`` the launcher starts no server, or the commit service: a lake server of its own
+beside the user's. The workers' URL then is the URL of the user's server with the gateway of the
+commit service, and there is a URL while the commit service is up. Whether the user's server is up
+the workers find out.
+
 ``poll`` is called from the launcher's loop and never blocks. Slow preparations (finding Java,
 fetching jars once) run in a thread. The main thread starts the process: the kernel ties the death
 signal of a child to the starting thread.
@@ -23,7 +28,7 @@ from typing import Protocol
 
 from catalog.errcodes import ConnectionFailure, InternalError, ReplicationError
 from config.guc import Settings
-from config.lake import LakeConfig, SparkConfig
+from config.lake import LakeConfig, SparkConfig, conf_here
 from config.limits import (
     LAKE_FIRST_START_ATTEMPTS,
     LAKE_REPLACE_FIRST_SECONDS,
@@ -33,6 +38,7 @@ from config.limits import (
     LAKE_SERVER_STOP_SECONDS,
     LAKE_START_POLL_SECONDS,
 )
+from workers.lake.connect.lake_url import with_commit_service
 from workers.lake.server.jars import resolved_jars
 from workers.lake.server.java import find_java
 from workers.lake.server.lake_server import LakeServer
@@ -90,7 +96,7 @@ class EmbeddedLake:
         """Set torn tables back; find Java and the jars, which are downloaded the first time."""
         if not self.lake.catalog:
             set_embedded_tables_back(self.data_dir)
-        resolved_jars(find_java(), self.spark.conf, self.lake.catalog)
+        resolved_jars(find_java(), conf_here(self.spark), self.lake.catalog)
 
     def start(self, pass_fds: Sequence[int]) -> RunningLake:
         """Start the JVM."""
@@ -98,7 +104,7 @@ class EmbeddedLake:
             self.data_dir,
             memory=self.settings.lake_server_memory,
             catalog=self.lake.catalog,
-            conf=self.spark.conf,
+            conf=conf_here(self.spark),
             pass_fds=pass_fds,
         )
 
@@ -111,10 +117,11 @@ class LakeEvent(Enum):
 
 
 class LakeChild:
-    """The launcher's lake server, or the URL of a remote server (``remote``).
+    """The launcher's lake server, or the URL of a remote server (``remote``), or both.
 
-    ``url`` is None while no server accepts connections. A thread calls ``wake`` when a ``poll`` is
-    due. ``keeps_trying``: no number of deaths of a first server is an error.
+    ``url`` is None while no server accepts connections. ``own_url`` is that of the launcher's own
+    server. A thread calls ``wake`` when a ``poll`` is due. ``keeps_trying``: no number of deaths of
+    a first server is an error. ``commit_service``: a server of the launcher runs beside ``remote``.
     """
 
     def __init__(
@@ -125,9 +132,12 @@ class LakeChild:
         wake: Callable[[], None],
         *,
         keeps_trying: bool = False,
+        commit_service: bool = False,
     ) -> None:
         self._keeps_trying = keeps_trying
+        self._starts_none = remote is not None and not commit_service
         self.url: str | None = None
+        self.own_url: str | None = None
         self.retry_interval = 5.0
         self.starts = 0
         self._starter = starter
@@ -150,8 +160,13 @@ class LakeChild:
 
     def begin(self) -> None:
         """Begin with the preparations."""
-        if self._remote is None:
+        if not self._starts_none:
             self._prepare()
+
+    @property
+    def has_sessions(self) -> bool:
+        """Are the workers' Spark sessions on the launcher's server, and end with the server?"""
+        return self._remote is None
 
     def poll(self, now: float) -> LakeEvent | None:
         """Check the server, and start a server when due.
@@ -160,7 +175,7 @@ class LakeChild:
         ``keeps_trying``, the error of a first server that died at every attempt. Other errors are
         logged, and ``poll`` tries again.
         """
-        if self._remote is not None:
+        if self._starts_none:
             if self.url is not None:
                 return None
             self.url = self._remote
@@ -223,7 +238,7 @@ class LakeChild:
         """End the server, if any, and wait for the end."""
         if self._server is not None:
             self._server.stop()
-        self._server, self.url = None, None
+        self._server, self.url, self.own_url = None, None, None
 
     def _step(self, now: float) -> LakeEvent | None:
         if self._server is not None:
@@ -245,13 +260,14 @@ class LakeChild:
 
     def _watch(self, server: RunningLake, now: float) -> LakeEvent | None:
         if self.url is None:
-            self.url = server.poll_ready()
-            if self.url is None:
+            self.own_url = server.poll_ready()
+            if self.own_url is None:
                 if now - self._started_at > LAKE_SERVER_READY_SECONDS:
                     raise ConnectionFailure(
                         f"the lake server did not start within {LAKE_SERVER_READY_SECONDS:.0f} s"
                     )
                 return None
+            self.url = self._url_of_workers(self.own_url)
             self._was_up = True
             self._failed_starts = 0
             log.info("action=lake_up pid=%d lake server accepts connections", self.pid)
@@ -264,6 +280,9 @@ class LakeChild:
         self.stop()
         self._start_at = now if lived > self.retry_interval else now + self.retry_interval
         return LakeEvent.DOWN
+
+    def _url_of_workers(self, own: str) -> str:
+        return own if self._remote is None else with_commit_service(self._remote, own)
 
     def _prepare(self) -> None:
         self._error = None

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
+from config.lake import has_commit_service
 from config.limits import PREDECESSOR_EXIT_SECONDS, WORKER_ATTACH_SECONDS
 from config.listen import parse_listen_address
 from config.load import Config
@@ -225,6 +226,7 @@ class Launcher:
             [lock.fd],
             self._wake_up.kick,
             keeps_trying=bool(self._store.subscriptions()),
+            commit_service=has_commit_service(config.lake, config.spark),
         )
 
     def _close(self, lock: DataDirectoryLock) -> None:

@@ -201,8 +201,12 @@ class LauncherLoop:
         return max(self._lake.starts - 1, 0)
 
     def replace_lake(self) -> None:
-        """End a lake server that cannot go on; a new server follows."""
-        self._lake.replace(time.monotonic())
+        """End a lake server that cannot go on; a new server follows.
+
+        A worker does not know which of two servers is broken: the lake watch finds out.
+        """
+        if self._lake.has_sessions:
+            self._lake.replace(time.monotonic())
 
     def lake_alive(self, lake_pid: int, health: Health) -> None:
         """The lake server has answered the watching process."""
@@ -235,7 +239,9 @@ class LauncherLoop:
         """
         now = time.monotonic()
         lake = self._lake
-        unanswered = self._lake_watch.poll(now, lake.url, lake.pid, self._configuration.settings)
+        unanswered = self._lake_watch.poll(
+            now, lake.own_url, lake.pid, self._configuration.settings
+        )
         if unanswered is not None:
             lake.kill(unanswered)
             return
@@ -276,7 +282,7 @@ class LauncherLoop:
             return
         if event is None:
             return
-        if event is LakeEvent.UP and self.lake_pid is not None:
+        if event is LakeEvent.UP and self._lake.has_sessions:
             with suppress(ReplicationError):  # of a full disk, say; an old session costs some time
                 self._store.forget_idle_spark_sessions()
         self.workers.announce_lake(self._lake.url)

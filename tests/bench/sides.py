@@ -274,11 +274,13 @@ class Ours:
     with_options: Mapping[str, Any] = {}
     with_tables: Mapping[str, Any] = {}
     """What the configuration says of every table of the next subscription."""
+    environment: Mapping[str, str] = {}
+    """Of ``pgsub``, beside the benchmark's own."""
 
     def __init__(self, publisher: Database, folder: Path, lake: Any = None) -> None:
         """``lake`` is the configuration's entry of this name."""
         self.publisher, self.lake = publisher, dict(lake or {})
-        self.pgsub = Pgsub(folder / "data")
+        self.pgsub = Pgsub(folder / "data", self.environment)
         self.pgsub.up(self._content(), timeout=300)
         self.pgsub.sql("SELECT 1")  # the server is warm, as the native one is
         self._tables: list[str] = []

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.docs.pages import DOCS, blocks
+from tests.lake.lake_stack import S3_IO, LakeStack
 from tests.waiting import wait_until
 from workers.lake.server.file_store import FileStore
 from workers.lake.server.jars import ivy_home, resolve, resolved_jars, spark_home
@@ -151,6 +152,16 @@ def spark_cluster(
             **env,
         )
         yield SparkCluster(f"sc://127.0.0.1:{port}", lake_dir, events, logs, processes)
+
+
+def on_rest_and_s3(stack: LakeStack) -> dict[str, str]:
+    """The configuration of a cluster whose lake is a REST catalog's, with tables on S3."""
+    lake = {**stack.direct_keys(), "io-impl": S3_IO}
+    return {
+        **{f"spark.sql.catalog.lake.{key}": value for key, value in lake.items()},
+        "spark.hadoop.fs.s3a.endpoint": stack.store.endpoint,
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
 
 
 def s3_jars(java: Java) -> list[Path]:

@@ -26,6 +26,7 @@ from tests.object_store import ObjectStore, object_store
 from tests.security.argument_watch import ArgumentWatch
 from tests.twin import native_rows
 from workers.lake.connect.session import LakeSession
+from workers.lake.writer_choice import NO_GATEWAY, SPARK
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -50,6 +51,7 @@ class Played:
     own: str
     rows: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     counted: int = 0
+    writers: set[tuple[str, str]] = field(default_factory=set)
     staged: set[str] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
@@ -119,6 +121,8 @@ def played(
             found.rows[table] = native_rows(database, table), pgsub.rows(name, table)
         [row] = pgsub.sql(f"SELECT count(*) AS n FROM lake.{name}.ranged")
         found.counted = row["n"]
+        rows = pgsub.status("lake_tables")
+        found.writers = {(each["writer"], each["reason"]) for each in rows}
         found.log = (pgsub.data_dir / "log" / "pgsub.log").read_text()
         assert pgsub.stop() == 0, pgsub.log_tail()
         assert watch.alive
@@ -220,6 +224,11 @@ def test_executors_of_both_workers_had_part(played: Played, cluster: SparkCluste
 def test_tables_were_copied_by_executors(played: Played, cluster: SparkCluster) -> None:
     assert "action=copied" in played.log
     assert any("MapInArrow" in json.dumps(each) for each in events(cluster))
+
+
+def test_without_a_catalog_of_ours_spark_writes_and_no_server_is_started(played: Played) -> None:
+    assert played.writers == {(SPARK, NO_GATEWAY)}
+    assert "action=lake_start" not in played.log
 
 
 def test_nothing_is_left_in_the_place(played: Played) -> None:

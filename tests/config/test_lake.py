@@ -8,7 +8,19 @@ import pytest
 from pydantic import ValidationError
 
 from catalog.errcodes import ReplicationError
-from config.lake import LakeConfig, SparkConfig, is_bucket, stored_lake
+from config.lake import (
+    LakeConfig,
+    SparkConfig,
+    check_commit_service,
+    conf_here,
+    has_commit_service,
+    is_bucket,
+    stored_lake,
+)
+
+REMOTE = "sc://spark.example:15002"
+REST = {"type": "rest", "uri": "https://catalog.example"}
+SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:/srv/lake/catalog.db", "warehouse": "/srv/lake"}
 
 
 def test_without_anything_there_are_defaults() -> None:
@@ -34,6 +46,8 @@ def test_the_format_version_may_be_a_number_or_text() -> None:
         (LakeConfig, "format", "hudi", 'invalid value for parameter "format"'),
         (LakeConfig, "format_version", 4, 'invalid value for parameter "format_version"'),
         (LakeConfig, "writer", "both", "'auto', 'files' or 'spark'"),
+        (SparkConfig, "commit_service", "always", 'invalid value for parameter "commit_service"'),
+        (SparkConfig, "commit_service", 1, 'invalid value for parameter "commit_service"'),
         (SparkConfig, "remote", "http://host", 'does not begin with "sc://"'),
         (SparkConfig, "staging", "relative/folder", "neither an absolute path"),
         (SparkConfig, "staging", "/a/../b", "neither an absolute path"),
@@ -108,3 +122,53 @@ def test_a_relative_path_of_a_stored_configuration_is_refused(catalog: dict[str,
         stored_lake({"lake": {"catalog": catalog}})
     assert caught.value.code == "22023"
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(("written", "word"), [(True, "on"), (False, "off"), ("auto", "auto")])
+def test_yaml_s_words_for_the_commit_service(written: Any, word: str) -> None:
+    assert SparkConfig.model_validate({"commit_service": written}).commit_service == word
+
+
+@pytest.mark.parametrize(
+    ("catalog", "shared"),
+    [
+        (REST, True),
+        ({"type": "glue", "warehouse": "s3://bucket/prefix"}, True),
+        ({"uri": "thrift://metastore:9083"}, True),
+        ({"type": "jdbc", "uri": "jdbc:postgresql://db/lake", "warehouse": "s3://b/p"}, True),
+        ({"catalog-impl": "org.apache.iceberg.rest.RESTCatalog"}, True),
+        (SQLITE, False),
+        ({"type": "hadoop", "warehouse": "/srv/lake"}, False),
+        ({"catalog-impl": "com.example.Catalog"}, False),
+        ({}, False),
+    ],
+    ids=lambda given: " ".join(given.values()) if isinstance(given, dict) else "",
+)
+def test_a_commit_service_needs_a_catalog_that_two_servers_share(
+    catalog: dict[str, str], shared: bool
+) -> None:
+    lake, spark = LakeConfig(catalog=catalog), SparkConfig(remote=REMOTE)
+    assert has_commit_service(lake, spark) is shared
+    asked = SparkConfig(remote=REMOTE, commit_service="on")
+    check_commit_service(lake, spark)
+    if shared:
+        check_commit_service(lake, asked)
+        return
+    with pytest.raises(ReplicationError, match='"commit_service": "on"') as caught:
+        check_commit_service(lake, asked)
+    assert caught.value.code == "22023"
+
+
+def test_whether_there_is_a_commit_service_can_be_said() -> None:
+    lake, by_spark = LakeConfig(catalog=REST), LakeConfig(catalog=REST, writer="spark")
+    on, off = (SparkConfig(remote=REMOTE, commit_service=word) for word in ("on", "off"))
+    assert not has_commit_service(lake, off)
+    assert not has_commit_service(by_spark, SparkConfig(remote=REMOTE))
+    assert has_commit_service(by_spark, on)
+    assert not has_commit_service(lake, SparkConfig(commit_service="on"))  # no server is elsewhere
+
+
+def test_a_commit_service_runs_no_tasks_elsewhere() -> None:
+    conf = {"spark.master": "spark://m:7077", "spark.pyspark.python": "/p", "spark.a": "b"}
+    assert conf_here(SparkConfig(conf=conf)) == conf
+    assert conf_here(SparkConfig(remote=REMOTE, conf=conf)) == {"spark.a": "b"}

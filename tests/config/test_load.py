@@ -92,6 +92,12 @@ def test_tables_of_the_reference() -> None:
         (SUB + "lake:\n  format: hudi\n", 3, "lake.format", 'invalid value for parameter "format"'),
         (SUB + "lake:\n  format_version: 1\n", 3, "lake.format_version", 'value for parameter "f'),
         (SUB + "spark:\n  remote: http://x\n", 3, "spark.remote", "does not begin with"),
+        (
+            SUB + "spark:\n  remote: sc://x\n  commit_service: on\n",
+            4,
+            "spark.commit_service",
+            'invalid value for parameter "commit_service": "on"',
+        ),
         (SUB + "spark:\n  staging: s3://k:s@x/y\n", 3, "spark.staging", "neither an absolute path"),
         (
             SUB + "lake:\n  catalog:\n    type: jdbc\n    warehouse: warehouse\n",

@@ -71,6 +71,18 @@ def test_many_tables_follow_from_forty() -> None:
     assert table[-1] == ["10,000", "8 minutes", "17 minutes", "21 minutes", "33 minutes"]
 
 
+def test_a_cluster_stands_beside_the_embedded_server() -> None:
+    copied = {
+        "embedded_s": 40.0,
+        "embedded_cpu_s": 80.0,
+        "cluster_s": 61.5,
+        "cluster_cpu_s": 1234.5,
+    }
+    table = rows(page.cluster({"copy_10m": copied}))
+    assert table[0][1:] == ["40.00 s, CPU 80.00 s", "61.50 s, CPU 1,234.50 s", "not measured"]
+    assert [row[1] for row in table[1:]] == ["not measured"] * 2
+
+
 def test_what_snapshots_cost() -> None:
     told = text(PAGE).replace("\n", " ")
     file = 10_000 * 1.2 / 1000

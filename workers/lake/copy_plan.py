@@ -39,3 +39,8 @@ class CopyPlan:
     stamp: Stamp | None = None
     copy_id: str = ""
     clamped: frozenset[str] = frozenset()
+
+    @property
+    def computes(self) -> bool:
+        """Does the lake compute columns of the copied rows?"""
+        return bool(self.defaults or self.generated)

@@ -18,10 +18,15 @@ AUTO: Final = "auto"
 FILES: Final = "files"
 SPARK: Final = "spark"
 
-NO_GATEWAY: Final = "The lake server is a Spark server of yours (spark.remote)."
+NO_GATEWAY: Final = (
+    "The lake server is a Spark server of yours (spark.remote) without a commit service."
+)
 BY_WISH: Final = "The configuration says so."
 ANOTHER_TABLE: Final = "Another table that is written to the lake table has this writer."
 POSSIBLE: Final = "A worker can write the table's files."
+BESIDE: Final = (
+    "A worker can write the table's files; your Spark server (spark.remote) does what is large."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +45,19 @@ class Unwritable:
     reason: str
 
 
-def choose(asked: str, refusal: str | None, table: object) -> WriterChoice:
+def choose(
+    asked: str, refusal: str | None, table: object, possible: str = POSSIBLE
+) -> WriterChoice:
     """The writer of a table. ``refusal`` is why a worker cannot write the table's files, if so.
+
+    ``possible`` is the reason for files that nobody has asked for.
 
     Raises 0A000 if the configuration asks for files that a worker cannot write.
     """
     if asked == SPARK:
         return WriterChoice(asked, SPARK, BY_WISH)
     if refusal is None:
-        return WriterChoice(asked, FILES, BY_WISH if asked == FILES else POSSIBLE)
+        return WriterChoice(asked, FILES, BY_WISH if asked == FILES else possible)
     if asked == FILES:
         raise no_files(table, refusal)
     return WriterChoice(asked, SPARK, refusal)

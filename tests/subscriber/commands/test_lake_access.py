@@ -13,6 +13,7 @@ from config.load import Config, from_stored
 from subscriber.commands import lake_access
 from subscriber.commands.lake_access import CommandLake
 from tests.subscriber.silent_lake import SilentLake
+from workers.lake.connect.lake_url import COMMIT_SERVICE
 from workers.lake.table import LakeIdent
 from workers.process.launcher_client import LauncherStatus
 
@@ -77,6 +78,29 @@ def test_remote_and_given_urls(store: CatalogStore, tmp_path: Path) -> None:
     remote = config(spark={"remote": "sc://cluster:15002"})
     assert CommandLake(tmp_path, store, remote).url() == "sc://cluster:15002"
     assert CommandLake(tmp_path, store, remote, "sc://given").url() == "sc://given"
+
+
+def test_what_writes_has_the_commit_service(
+    store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query goes to the Spark server alone, and starts nothing."""
+    lake_of = {"catalog": {"type": "rest"}}
+    sections = {"spark": {"remote": "sc://cluster:15002"}, "lake": lake_of}
+    beside = f"sc://cluster:15002/;{COMMIT_SERVICE}=1.s"
+    lake = CommandLake(tmp_path, store, config(**sections))
+    monkeypatch.setattr(lake_access, "_ping", lambda _url: None)
+    answers(monkeypatch, None)
+    assert lake.answering_url() == "sc://cluster:15002"
+    probed: list[str] = []
+    monkeypatch.setattr("workers.lake.iceberg.catalog_probe.probe_catalog", probed.append)
+    monkeypatch.setattr(lake, "_start", lambda: beside)
+    lake.probe()
+    answers(monkeypatch, launcher(f"{beside}2", "running"))
+    running = CommandLake(tmp_path, store, config(**sections))
+    running.probe()
+    spark = {"remote": "sc://cluster:15002", "commit_service": "off"}
+    CommandLake(tmp_path, store, config(lake=lake_of, spark=spark)).probe()
+    assert probed == [beside, f"{beside}2", "sc://cluster:15002"]
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, *statuses: LauncherStatus | None) -> None:

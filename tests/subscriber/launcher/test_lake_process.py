@@ -16,6 +16,7 @@ from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from tests.subscriber.fake_launcher import COUNT
 from tests.subscriber.launcher_family import Family, reported
 from tests.waiting import wait_until
+from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY
 
 
 class Process:
@@ -36,7 +37,7 @@ class Server:
         self.process = Process()
 
     def poll_ready(self) -> str | None:
-        return "sc://lake"
+        return f"sc://lake/;token=t;{GATEWAY}=1.secret"
 
     def stop(self, timeout: float = 0) -> None:
         self.process.kill()
@@ -104,6 +105,23 @@ def test_a_server_of_somebody_else_s_is_left_alone(starter: Starter) -> None:
     child.replace(LAKE_REPLACE_FIRST_SECONDS * 1000)
     assert child.url == "sc://theirs"
     assert not starter.servers
+
+
+def test_beside_a_server_of_somebody_else_s_a_commit_service_runs(starter: Starter) -> None:
+    """The workers have a URL while the commit service is up; its sessions are not the workers'."""
+    child = LakeChild(starter, "sc://theirs:15002", [], lambda: None, commit_service=True)
+    assert not child.has_sessions
+    child.begin()
+    wait_up(child, 0)
+    own = starter.servers[0].poll_ready()
+    assert child.own_url == own
+    assert child.url == f"sc://theirs:15002/;{COMMIT_SERVICE}=1.secret"
+    starter.servers[0].process.status = -9
+    assert child.poll(100) is LakeEvent.DOWN
+    assert {child.url, child.own_url} == {None}
+    assert child._start_at is not None
+    wait_up(child, child._start_at)
+    assert len(starter.servers) == 2
 
 
 class Dying(Server):

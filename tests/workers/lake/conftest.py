@@ -32,12 +32,19 @@ def spark_writer(iceberg: Make) -> Make:
     return partial(iceberg, writer="spark")
 
 
+@pytest.fixture
+def commit_service(iceberg: Make) -> Make:
+    """Destinations with a commit service beside a Spark server that does what is large."""
+    return partial(iceberg, beside=True)
+
+
 @pytest.fixture(
     params=[
         "memory_lake",
         pytest.param("iceberg", marks=pytest.mark.spark),
         pytest.param("through_spark", marks=pytest.mark.spark),
         pytest.param("spark_writer", marks=[pytest.mark.spark, pytest.mark.long]),
+        pytest.param("commit_service", marks=[pytest.mark.spark, pytest.mark.long]),
     ]
 )
 def make(request: pytest.FixtureRequest) -> Make:

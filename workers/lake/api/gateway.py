@@ -19,7 +19,7 @@ from workers.lake.api.connection import GatewayConnections
 from workers.lake.api.java_api import JavaApi
 from workers.lake.api.own_gateway import OwnGateway
 from workers.lake.connect.errors import as_replication_error
-from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY, url_parameter
 
 _CAUSES: Final = 8
 _UNAUTHORIZED: Final = "org.apache.iceberg.exceptions.NotAuthorizedException"
@@ -28,23 +28,29 @@ _UNAUTHORIZED: Final = "org.apache.iceberg.exceptions.NotAuthorizedException"
 def gateway_of(url: str) -> Gateway | None:
     """The gateway in a lake server's URL, if the URL names a gateway."""
     address = gateway_address(url)
-    return None if address is None else Gateway(*address)
+    if address is None:
+        return None
+    return Gateway(*address, beside=url_parameter(url, COMMIT_SERVICE) is not None)
 
 
 def gateway_address(url: str) -> tuple[int, str] | None:
     """Port and secret of the gateway in a lake server's URL."""
-    for parameter in url.partition("/;")[2].split(";"):
-        name, _, value = parameter.partition("=")
-        if name == GATEWAY:
-            port, _, secret = value.partition(".")
-            return int(port), secret
-    return None
+    found = url_parameter(url, GATEWAY) or url_parameter(url, COMMIT_SERVICE)
+    if found is None:
+        return None
+    port, _, secret = found.partition(".")
+    return int(port), secret
 
 
 class Gateway:
-    """This process's gateway: any thread may call. The first call opens the gateway."""
+    """This process's gateway: any thread may call. The first call opens the gateway.
 
-    def __init__(self, port: int, secret: str) -> None:
+    ``beside``: the gateway is a commit service's. Spark's sessions and tasks are on a server of the
+    user, which has the same catalog.
+    """
+
+    def __init__(self, port: int, secret: str, *, beside: bool = False) -> None:
+        self.beside = beside
         self._port = port
         self._secret = secret
         self._lock = threading.Lock()

@@ -36,6 +36,7 @@ from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
 from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, look, move_all, tip_of
+from workers.lake.api.one_catalog import expect_commit
 from workers.lake.api.snapshot_commits import commit_pauses
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
@@ -82,6 +83,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     changes_columns = True
 
     def __init__(self, gateway: Gateway, sql: SqlTableApi, sessions: Sessions) -> None:
+        self.beside = gateway.beside
         self._gateway = gateway
         self._sql = sql
         self._sessions = sessions
@@ -337,9 +339,15 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         summary: Mapping[str, str],
         columns: Sequence[LakeColumn] | None = None,
     ) -> None:
-        """Add an empty snapshot, through the Spark session."""
+        """Add an empty snapshot, through the Spark session.
+
+        A fence on ``main`` of another catalog would be none: see ``one_catalog``.
+        """
         columns = self.columns(ident) if columns is None else columns
         self._sql.commit_empty(ident, ref, summary, columns)
+        if self.beside and ref == MAIN:
+            what = f'reading the snapshots of lake table "{ident}"'
+            expect_commit(ident, self.metadata(ident, what), summary)
 
     def expire_snapshots(
         self,

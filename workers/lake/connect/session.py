@@ -41,7 +41,7 @@ from config.limits import (
 )
 from workers.lake.connect import shared_session
 from workers.lake.connect.errors import SessionClosed, repeated, translated
-from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY
 from workers.lake.connect.session_conf import FIXED
 
 # PySpark's loggers print a failed query with its Java stack on standard error. We report errors.
@@ -316,7 +316,8 @@ def channel_builder(url: str) -> Any:
     builder = DefaultChannelBuilder(url, options)
     if builder.host in ("localhost", "127.0.0.1", "[::1]"):
         builder.setChannelOption("grpc.enable_http_proxy", 0)
-    builder._params.pop(GATEWAY, None)
+    for own in (GATEWAY, COMMIT_SERVICE):
+        builder._params.pop(own, None)
     token = builder._params.pop("token", None)
     if token is not None:
         builder._params["authorization"] = f"Bearer {token}"

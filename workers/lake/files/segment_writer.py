@@ -98,6 +98,7 @@ class FileSegmentWriter(SegmentWriter):
     queries: RowQueries
     keys: KeyCache
     other_writers: OtherWriters = NO_OTHER_WRITERS
+    copies: bool = True
     _counts: dict[str, Counts] = field(default_factory=dict)
     _written: WrittenKeys = field(init=False)
 
@@ -175,11 +176,11 @@ class FileSegmentWriter(SegmentWriter):
     # -- copy -------------------------------------------------------------------------------------
 
     def accepts_copy(self, plan: CopyPlan) -> bool:
-        """No if the lake has to compute columns of the copied rows, and for an object store.
+        """No if the lake has to compute columns, for an object store, and on a user's server.
 
-        Spark's tasks would need the store's keys, and what a task gets is part of a plan.
+        Spark's tasks would need the store's keys, which a plan would show, or this machine's disk.
         """
-        return not (plan.defaults or plan.generated) and self.files.store.has_cheap_requests
+        return self.copies and not plan.computes and self.files.store.has_cheap_requests
 
     def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
         """Add the files that the copy's tasks write; a copy that fails leaves none behind."""

@@ -44,7 +44,9 @@ from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
     ANOTHER_TABLE,
     AUTO,
+    BESIDE,
     NO_GATEWAY,
+    POSSIBLE,
     SPARK,
     Unwritable,
     WriterChoice,
@@ -59,6 +61,9 @@ _NO_DELETES: Final = (
 
 class SparkTables:
     """The tables of a destination for which Spark writes all files."""
+
+    _possible = POSSIBLE
+    """The reason for files that nobody has asked for."""
 
     def __init__(self, staging: Staging, default: str = AUTO) -> None:
         """``default`` is the word for tables of which the configuration says nothing."""
@@ -78,7 +83,7 @@ class SparkTables:
             word = SPARK if self._asked.get(ident) == SPARK else own
             self._asked[ident] = word
         refusal = None if word == SPARK else self._refusal(ident)
-        chosen = choose(word, refusal, ident)
+        chosen = choose(word, refusal, ident, self._possible)
         return chosen if word == own else WriterChoice(own, chosen.writer, ANOTHER_TABLE)
 
     def _refusal(self, ident: LakeIdent) -> str | None:
@@ -134,9 +139,18 @@ class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
 
     def __init__(
-        self, commits: FileCommits, staging: Staging, default: str, keys: KeyCache
+        self,
+        commits: FileCommits,
+        staging: Staging,
+        default: str,
+        keys: KeyCache,
+        *,
+        beside: bool = False,
     ) -> None:
+        """``beside``: files are committed beside a Spark server of the user, which copies."""
         super().__init__(staging, default)
+        self._beside = beside
+        self._possible = BESIDE if beside else POSSIBLE
         self._commits = RefusedFiles(commits)
         self._files: dict[LakeIdent, TableLayout | Unwritable] = {}
         self._dead = DeletedRowsCache()
@@ -200,7 +214,7 @@ class FileTables(SparkTables):
             return None
         known = self._known_files(ident, branch)
         target = BranchCommits(self._commits, ident, branch, files, known, self._dead)
-        return FileSegmentWriter(target, queries, self._keys, others)
+        return FileSegmentWriter(target, queries, self._keys, others, copies=not self._beside)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
         """Write a delete file for each data file; False if Spark has to do or to finish that."""

@@ -7,7 +7,8 @@ is based on a stale state, so that rows of two commits are lost without an error
 
 The probe makes a table, and in order
 
-1. reads back the position in the summary of the table's snapshot;
+1. reads back the position in the summary of the table's snapshot; with a commit service beside a
+   Spark server of the user, Spark makes the table, and both must show it (``one_catalog``);
 2. makes a branch, and reads the branch back;
 3. commits to the branch: ``main`` stays where it was, and both snapshots stay in the history;
 4. moves ``main`` to the branch, after another writer has committed to ``main``, as a worker would
@@ -34,6 +35,7 @@ import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError
 from catalog.pg_lsn import LSN
+from workers.lake.api.one_catalog import expect_table
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.connect.sessions import Sessions
@@ -42,6 +44,7 @@ from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
 from workers.lake.interfaces.table_api import FileCommits, LateCommits, TableApi
 from workers.lake.metadata.snapshots import FENCE, History, stamp_properties
 from workers.lake.new_layout import NewTable
+from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.table import BRANCH_PREFIX, MAIN, LakeColumn, LakeIdent, Stamp
 from workers.lake.writer_choice import NO_GATEWAY, Unwritable
 
@@ -72,11 +75,12 @@ def probe_catalog(url: str, name: str | None = None, left: str | None = None) ->
     gateway, close = choose_gateway(url)
     sessions = Sessions(url, "pgsub", lambda _user, _session: None, close_catalogs=close)
     tables, commits = choose_table_api(gateway, sessions)
+    spark = None if gateway is None or not gateway.beside else SqlTableApi(sessions)
     try:
         if left is not None:
             tables.drop_table(LakeIdent(SCHEMA, left))
         late = tables if isinstance(tables, GatewayTableApi) else None
-        return probe(tables, late, name, commits)
+        return probe(tables, late, name, commits, spark)
     finally:
         sessions.close()
         tables.close()
@@ -87,29 +91,36 @@ def probe(
     late: LateCommits | None,
     name: str | None = None,
     commits: FileCommits | None = None,
+    spark: TableApi | None = None,
 ) -> str | None:
     """Probe the catalog of ``tables``. ``late`` commits on a stale state, where that is possible.
 
-    Raises 0A000 if the catalog breaks a promise, and what the catalog or the store raises. Returns
-    why a worker could not write files of the scratch table, None if a worker could.
+    ``spark`` is Spark's way on a server beside which files are committed: 55000 unless both have
+    one catalog. Raises 0A000 if the catalog breaks a promise, and what the catalog or the store
+    raises. Returns why a worker could not write files of the scratch table, None if a worker could.
     """
     ident = LakeIdent(SCHEMA, name or new_name())
     try:
-        _probe(tables, late, ident)
+        _probe(tables, late, ident, spark)
         return NO_GATEWAY if commits is None else _refusal(commits, ident)
     finally:
         with contextlib.suppress(ReplicationError):  # the first error is the one to tell
             tables.drop_table(ident)
 
 
-def _probe(tables: TableApi, late: LateCommits | None, ident: LakeIdent) -> None:
+def _probe(
+    tables: TableApi, late: LateCommits | None, ident: LakeIdent, spark: TableApi | None
+) -> None:
     created, first, second = (_stamp(number) for number in (1, 2, 3))
-    tables.create_table(
+    maker = tables if spark is None else spark  # who made the table can drop the table
+    maker.create_table(
         ident,
         _COLUMNS,
         NewTable("", 0, _FORMAT),
         stamp_properties(created),
     )
+    if spark is not None:
+        expect_table(ident, tables, spark)
     begun = tables.history(ident)
     _expect(begun.tip_stamp(MAIN) == created, SUMMARIES)
     branch = f"{BRANCH_PREFIX}0_0_1"

@@ -30,9 +30,14 @@ from workers.lake.writer_choice import AUTO
 
 
 def choose_gateway(url: str) -> tuple[Gateway | None, CloseCatalogs | None]:
-    """The gateway of the lake server at ``url``, and what closes the catalogs of sessions there."""
+    """The gateway of the lake server at ``url``, and what closes the catalogs of sessions there.
+
+    The sessions of a commit service's workers are not on the service.
+    """
     gateway = gateway_of(url)
-    return gateway, None if gateway is None else SessionCatalogs(gateway).close
+    if gateway is None or gateway.beside:
+        return gateway, None
+    return gateway, SessionCatalogs(gateway).close
 
 
 def choose_table_api(
@@ -63,7 +68,9 @@ def choose_tables(
     """
     if commits is None:
         return SparkTables(staging, writer)
-    return FileTables(commits, staging, writer, KeyCache(files=open_key_files(keys_dir, key_cache)))
+    keys = KeyCache(files=open_key_files(keys_dir, key_cache))
+    beside = isinstance(commits, GatewayTableApi) and commits.beside
+    return FileTables(commits, staging, writer, keys, beside=beside)
 
 
 @dataclass(frozen=True, slots=True)

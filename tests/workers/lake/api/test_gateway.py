@@ -9,26 +9,42 @@ from tests.fix_lake import Lake
 from workers.lake.api import gateway
 from workers.lake.api.gateway import Gateway, gateway_of
 from workers.lake.connect.errors import LakeFailure
-from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY, with_commit_service
+from workers.lake.connect.session import channel_builder
 
 SECRET = "0a.b=c"
 NO_SOCKET = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
 def test_a_url_says_where_the_gateway_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, str]] = []
+    asked: list[tuple[int, str, bool]] = []
 
-    def note(port: int, secret: str) -> object:
-        asked.append((port, secret))
+    def note(port: int, secret: str, *, beside: bool) -> object:
+        asked.append((port, secret, beside))
         return object()
 
     monkeypatch.setattr(gateway, "Gateway", note)
     url = "sc://localhost:7/;token=t"
     assert gateway_of(f"{url};{GATEWAY}=4711.{SECRET}") is not None
     assert gateway_of(f"sc://localhost:7/;{GATEWAY}=4712.x;token=t") is not None
-    assert asked == [(4711, SECRET), (4712, "x")]
+    beside = with_commit_service("sc://theirs:1", f"{url};{GATEWAY}=4713.{SECRET}")
+    assert gateway_of(beside) is not None
+    assert asked == [(4711, SECRET, False), (4712, "x", False), (4713, SECRET, True)]
     for other in (url, "sc://localhost:7", f"sc://{GATEWAY}:7/;token={GATEWAY}"):
         assert gateway_of(other) is None
+
+
+def test_the_gateway_of_a_commit_service_is_a_parameter_of_the_spark_server_s_url() -> None:
+    own = f"sc://localhost:7/;token=ours;{GATEWAY}=4711.secret"
+    added = f"{COMMIT_SERVICE}=4711.secret"
+    for remote, url in (
+        ("sc://theirs:1", f"sc://theirs:1/;{added}"),
+        ("sc://theirs:1/", f"sc://theirs:1/;{added}"),
+        ("sc://theirs:1/;token=t", f"sc://theirs:1/;token=t;{added}"),
+    ):
+        assert with_commit_service(remote, own) == url
+        assert channel_builder(url).metadata() == channel_builder(remote).metadata()
+    assert with_commit_service("sc://theirs:1", "sc://localhost:7/;token=t") == "sc://theirs:1"
 
 
 @NO_SOCKET

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from catalog.errcodes import FeatureNotSupported, IoError, ReplicationError
+from catalog.errcodes import (
+    FeatureNotSupported,
+    IoError,
+    ObjectNotInPrerequisiteState,
+    ReplicationError,
+)
 from tests.fix_lake import Lake
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.sessions import Sessions
@@ -25,9 +32,11 @@ from workers.lake.iceberg.catalog_probe import (
     probe_catalog,
 )
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api
-from workers.lake.metadata.snapshots import History
+from workers.lake.metadata.snapshots import FENCE, History
 from workers.lake.new_layout import NewTable
-from workers.lake.table import MAIN, LakeIdent
+from workers.lake.server.lake_server import prepare_catalog
+from workers.lake.sql.table_api import SqlTableApi
+from workers.lake.table import MAIN, LakeColumn, LakeIdent
 from workers.lake.writer_choice import NO_GATEWAY
 
 
@@ -116,6 +125,37 @@ def test_a_catalog_that_keeps_all_promises_passes(
     [scratch] = fit.dropped
     assert scratch.schema == SCHEMA
     assert tables.describe(scratch) is None
+
+
+def test_a_commit_service_and_spark_have_one_catalog(lake_server: Lake) -> None:
+    assert probe_catalog(lake_server.beside_url) is None
+
+
+def test_two_catalogs_are_refused(lake_server: Lake, tmp_path: Path) -> None:
+    """The sessions have another catalog than the gateway, and each has a table of the name."""
+    other = tmp_path / "catalog.db"
+    prepare_catalog(other)
+    gateway, _ = choose_gateway(lake_server.beside_url)
+    conf = {"spark.sql.catalog.lake.uri": f"jdbc:sqlite:{other}"}
+    sessions = Sessions(lake_server.url, "probe", lambda *_: None, conf)
+    here, _ = choose_table_api(gateway, sessions)
+    spark = SqlTableApi(sessions)
+    refused = pytest.raises(ObjectNotInPrerequisiteState, match="do not have the same catalog")
+    try:
+        with refused:
+            probe(here, None, None, None, spark)
+        ident, columns, new = LakeIdent(SCHEMA, "twice"), (LakeColumn("n", pa.int32()),), _new()
+        for each in (here, spark):
+            each.create_table(ident, columns, new, {})
+        with refused:  # a fence that the publication would not meet
+            here.commit_empty(ident, MAIN, {FENCE: "seen by nobody"}, columns)
+    finally:
+        sessions.close()
+        here.close()
+
+
+def _new() -> NewTable:
+    return NewTable("", 0, 2)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,14 @@ import pytest
 from catalog.errcodes import FeatureNotSupported
 from tests.workers.lake.files.layouts import ON_READ, metadata
 from workers.lake.api.table_api import GatewayTableApi
-from workers.lake.connect.lake_url import GATEWAY
+from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY
+from workers.lake.copy_plan import CopyPlan
 from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.tables import FileTables, SparkTables
 from workers.lake.iceberg.choose_writer import choose_gateway, choose_table_api, choose_tables
 from workers.lake.segment import RowsOf
+from workers.lake.sql.other_writers import NO_OTHER_WRITERS
+from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.storage.object_store import ObjectStore
 from workers.lake.storage.staging import Staging
@@ -25,6 +28,7 @@ from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
     ANOTHER_TABLE,
     AUTO,
+    BESIDE,
     BY_WISH,
     FILES,
     NO_GATEWAY,
@@ -46,6 +50,27 @@ def test_a_url_with_a_gateway(tmp_path: Any) -> None:
     assert commits is tables
     assert isinstance(choose_tables(commits, Staging(str(tmp_path), 10)), FileTables)
     tables.close()
+
+
+def test_a_commit_service_has_no_sessions_and_copies_nothing(tmp_path: Any) -> None:
+    gateway, close_catalogs = choose_gateway(f"sc://spark:7/;token=t;{COMMIT_SERVICE}=1.s")
+    assert gateway is not None
+    assert gateway.beside
+    assert close_catalogs is None
+    _, commits = choose_table_api(gateway, NO_SESSIONS)
+    tables = choose_tables(commits, Staging(str(tmp_path), 10))
+    assert isinstance(tables, FileTables)
+    catalog: Any = Catalog(location=str(tmp_path))
+    plan = CopyPlan("", None, "", ("COPY",), ())
+    for beside in (False, True):
+        tables = FileTables(catalog, Staging(str(tmp_path), 10), AUTO, KeyCache(), beside=beside)
+        ranges: Any = None
+        queries = RowQueries(NO_SESSIONS, Staging(str(tmp_path), 10), IDENT, "b", ranges)
+        writer = tables.writer(queries, NO_OTHER_WRITERS)
+        assert writer is not None
+        assert writer.accepts_copy(plan) is not beside
+        reason = BESIDE if beside else POSSIBLE
+        assert tables.choose_writer(IDENT, None) == WriterChoice(AUTO, FILES, reason)
 
 
 def test_a_url_without_one(tmp_path: Any) -> None:
