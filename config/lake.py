@@ -256,7 +256,7 @@ class SparkConfig(BaseModel):
         BeforeValidator(_commit_service),
         WithJsonSchema({"enum": [*COMMIT_SERVICES, True, False]}),
     ] = Field(
-        "auto",
+        "off",
         description="beside remote, a lake server of pgsub commits the files of small batches",
     )
 

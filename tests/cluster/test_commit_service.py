@@ -103,7 +103,11 @@ def _configuration(database: Database, stack: LakeStack, cluster: SparkCluster) 
     return {
         "subscriptions": {NAME: {"connection": database.dsn, "publication": [f"pub_{NAME}"]}},
         "lake": {"catalog": stack.direct_keys()},
-        "spark": {"remote": cluster.url, "staging": f"s3a://{stack.store.bucket}/staging"},
+        "spark": {
+            "remote": cluster.url,
+            "staging": f"s3a://{stack.store.bucket}/staging",
+            "commit_service": "auto",
+        },
         "settings": LIMITS,
     }
 

@@ -27,7 +27,7 @@ def test_without_anything_there_are_defaults() -> None:
     lake = stored_lake({})
     assert (lake.format, lake.format_version, lake.catalog) == ("iceberg", 2, {})
     assert lake.writer == "auto"
-    assert SparkConfig() == SparkConfig(remote=None, staging=None, conf={})
+    assert SparkConfig() == SparkConfig(remote=None, staging=None, conf={}, commit_service="off")
 
 
 def test_values_of_spark_s_configuration_become_text() -> None:
@@ -147,7 +147,7 @@ def test_yaml_s_words_for_the_commit_service(written: Any, word: str) -> None:
 def test_a_commit_service_needs_a_catalog_that_two_servers_share(
     catalog: dict[str, str], shared: bool
 ) -> None:
-    lake, spark = LakeConfig(catalog=catalog), SparkConfig(remote=REMOTE)
+    lake, spark = LakeConfig(catalog=catalog), SparkConfig(remote=REMOTE, commit_service="auto")
     assert has_commit_service(lake, spark) is shared
     asked = SparkConfig(remote=REMOTE, commit_service="on")
     check_commit_service(lake, spark)
@@ -161,9 +161,9 @@ def test_a_commit_service_needs_a_catalog_that_two_servers_share(
 
 def test_whether_there_is_a_commit_service_can_be_said() -> None:
     lake, by_spark = LakeConfig(catalog=REST), LakeConfig(catalog=REST, writer="spark")
-    on, off = (SparkConfig(remote=REMOTE, commit_service=word) for word in ("on", "off"))
-    assert not has_commit_service(lake, off)
-    assert not has_commit_service(by_spark, SparkConfig(remote=REMOTE))
+    auto, on = (SparkConfig(remote=REMOTE, commit_service=word) for word in ("auto", "on"))
+    assert not has_commit_service(lake, SparkConfig(remote=REMOTE))  # unless asked for
+    assert not has_commit_service(by_spark, auto)
     assert has_commit_service(by_spark, on)
     assert not has_commit_service(lake, SparkConfig(commit_service="on"))  # no server is elsewhere
 

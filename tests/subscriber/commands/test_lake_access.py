@@ -85,7 +85,8 @@ def test_what_writes_has_the_commit_service(
 ) -> None:
     """A query goes to the Spark server alone, and starts nothing."""
     lake_of = {"catalog": {"type": "rest"}}
-    sections = {"spark": {"remote": "sc://cluster:15002"}, "lake": lake_of}
+    spark = {"remote": "sc://cluster:15002", "commit_service": "on"}
+    sections = {"spark": spark, "lake": lake_of}
     beside = f"sc://cluster:15002/;{COMMIT_SERVICE}=1.s"
     lake = CommandLake(tmp_path, store, config(**sections))
     monkeypatch.setattr(lake_access, "_ping", lambda _url: None)
@@ -98,8 +99,8 @@ def test_what_writes_has_the_commit_service(
     answers(monkeypatch, launcher(f"{beside}2", "running"))
     running = CommandLake(tmp_path, store, config(**sections))
     running.probe()
-    spark = {"remote": "sc://cluster:15002", "commit_service": "off"}
-    CommandLake(tmp_path, store, config(lake=lake_of, spark=spark)).probe()
+    without = {"remote": "sc://cluster:15002"}
+    CommandLake(tmp_path, store, config(lake=lake_of, spark=without)).probe()
     assert probed == [beside, f"{beside}2", "sc://cluster:15002"]
 
 
