@@ -29,8 +29,12 @@ _PLACE: Final = re.compile(
 """Every name has a single spelling: names are compared as text."""
 _CATALOGS_WITH_PATHS: Final = ("jdbc", "hadoop", "hive")
 """Catalog types whose warehouse is a path. Others may know a warehouse by name."""
-_SHARED_CATALOGS: Final = ("rest", "glue", "hive", "jdbc")
-"""Catalog types that keep a table's pointer outside of pgsub's process."""
+_SHARED_CATALOGS: Final = ("rest", "glue", "jdbc")
+"""Catalog types in which the commits of two servers exclude each other, however both are set.
+
+Not hive: ``iceberg.engine.hive.lock-enabled``, from a server's own Hadoop configuration, says how
+the server commits. A commit without a lock overwrites the commit of a server that only locks.
+"""
 _PLACES_OF_TASKS: Final = ("spark.master", "spark.pyspark.python")
 _CATALOG_KEY: Final = "spark.sql.catalog.lake."
 _CATALOG_CLASS: Final = re.compile(r"org\.apache\.iceberg\.\w+\.(\w+)Catalog")
@@ -190,7 +194,7 @@ ConfValue = Annotated[
 
 
 def is_shared_catalog(catalog: Mapping[str, Any]) -> bool:
-    """Does the catalog compare and set for several processes, on several machines?
+    """Does the catalog compare and set for two servers of different configuration?
 
     SQLite's file is for one machine, and Iceberg's Hadoop catalog locks within one process.
     """
@@ -281,9 +285,13 @@ def check_commit_service(lake: LakeConfig, spark: SparkConfig) -> None:
     """22023 if the commit service is asked for, and could not have the catalog of ``remote``."""
     asked = spark.remote is not None and spark.commit_service == "on"
     if asked and not is_shared_catalog(lake.catalog):
+        by_hive = catalog_kind(plain_keys(lake.catalog)) == "hive"
         raise InvalidParameterValue(
             'invalid value for parameter "commit_service": "on"',
-            detail="lake.catalog names no catalog that two servers can share.",
-            hint="Describe the catalog of the server in spark.remote in lake.catalog: of type rest,"
-            " glue or hive, or jdbc on a database server.",
+            detail="Two servers may commit to a Hive Metastore in different ways, one with a lock"
+            " and one without. One would overwrite what the other has committed."
+            if by_hive
+            else "lake.catalog names no catalog that two servers can share.",
+            hint="Describe the catalog of the server in spark.remote in lake.catalog, of type rest"
+            " or glue, or jdbc on a database server; or say commit_service: off.",
         )

@@ -134,7 +134,8 @@ def test_yaml_s_words_for_the_commit_service(written: Any, word: str) -> None:
     [
         (REST, True),
         ({"type": "glue", "warehouse": "s3://bucket/prefix"}, True),
-        ({"uri": "thrift://metastore:9083"}, True),
+        ({"uri": "thrift://metastore:9083"}, False),
+        ({"catalog-impl": "org.apache.iceberg.hive.HiveCatalog"}, False),
         ({"type": "jdbc", "uri": "jdbc:postgresql://db/lake", "warehouse": "s3://b/p"}, True),
         ({"catalog-impl": "org.apache.iceberg.rest.RESTCatalog"}, True),
         (SQLITE, False),
@@ -157,6 +158,14 @@ def test_a_commit_service_needs_a_catalog_that_two_servers_share(
     with pytest.raises(ReplicationError, match='"commit_service": "on"') as caught:
         check_commit_service(lake, asked)
     assert caught.value.code == "22023"
+
+
+def test_why_a_hive_metastore_has_no_commit_service_is_said() -> None:
+    asked = SparkConfig(remote=REMOTE, commit_service="on")
+    for catalog, said in (({"type": "hive"}, "one with a lock"), ({}, "names no catalog")):
+        with pytest.raises(ReplicationError) as caught:
+            check_commit_service(LakeConfig(catalog=catalog), asked)
+        assert said in str(caught.value.detail)
 
 
 def test_whether_there_is_a_commit_service_can_be_said() -> None:
