@@ -177,6 +177,10 @@ class ServerUnfit(ObjectNotInPrerequisiteState):
     """The lake server lacks something that every table needs: no table is at fault."""
 
 
+class TwoCatalogs(ObjectNotInPrerequisiteState):
+    """A commit service and the user's Spark server commit to different catalogs."""
+
+
 class ReplicationGap(ObjectNotInPrerequisiteState):
     """The publisher no longer has the changes after the subscription's position.
 

@@ -4,8 +4,10 @@ CREATE, ``check`` and the start of ``up`` probe the catalog, with the help of
 ``workers.lake.iceberg.catalog_probe``. A launcher runs for months. So a short-lived process probes
 again a day after the start, and a day after each probe. A catalog that breaks a promise would lose
 rows without an error: the launcher ends as at its start, with the error in the log, and the workers
-finish the batch in hand before. A catalog or a store that is away says nothing about its promises:
-the workers wait for it, and the next day is soon enough.
+finish the batch in hand before. The same goes for a commit service and a Spark server that no
+longer have one catalog: a fence in one would not stop a commit in the other. A catalog or a store
+that is away says nothing about its promises: the workers wait for it, and the next day is soon
+enough.
 
 The default catalog, a SQLite file of the data directory, is not probed: its promises are tested.
 
@@ -15,6 +17,7 @@ A trace::
     24 h  forked: the probe passes
     48 h  the catalog is away            status 1: nothing happens
     72 h  the catalog takes stale commits   status 2: the launcher ends with 0A000
+          or two servers have two catalogs  status 2: the launcher ends with 55000
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import FeatureNotSupported, InternalError, ReplicationError
+from catalog.errcodes import FeatureNotSupported, InternalError, ReplicationError, TwoCatalogs
 from config.monitor_limits import CATALOG_PROBE_SECONDS
 from subscriber.status.lake_tables import ForkedProcess
 from workers.process import log as server_log
@@ -33,7 +36,7 @@ from workers.process import log as server_log
 log = logging.getLogger(__name__)
 
 REFUSED: Final = 2
-"""The exit status of a process whose catalog broke a promise."""
+"""The exit status of a process whose catalog broke a promise, or found two catalogs."""
 FILE_NAME: Final = "daily_probe"
 """The file of the data directory with the name of the scratch table, while there is one."""
 
@@ -85,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     server_log.setup("catalog probe", data_dir)
     try:
         _probe(data_dir / FILE_NAME, url)
-    except FeatureNotSupported as error:
+    except (FeatureNotSupported, TwoCatalogs) as error:
         server_log.report(error, action="daily_probe")
         return REFUSED
     except ReplicationError as error:

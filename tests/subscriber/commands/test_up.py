@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import DuplicateTable, FeatureNotSupported, IoError, ReplicationError
+from catalog.errcodes import (
+    DuplicateTable,
+    FeatureNotSupported,
+    IoError,
+    ReplicationError,
+    TwoCatalogs,
+)
 from config.load import parse
 from subscriber.commands import up as up_module
 from subscriber.commands.lake_access import CommandLake
@@ -64,11 +70,12 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Replic
     return apply
 
 
+@pytest.mark.parametrize("error", [FeatureNotSupported("no branch"), TwoCatalogs("not the same")])
 def test_a_catalog_that_would_lose_rows_stops_the_file(
-    applied: Callable[[ReplicationError], None],
+    applied: Callable[[ReplicationError], None], error: ReplicationError
 ) -> None:
-    with pytest.raises(FeatureNotSupported, match="keeps no branch"):
-        applied(FeatureNotSupported("keeps no branch"))
+    with pytest.raises(type(error), match=error.primary):
+        applied(error)
 
 
 def test_a_store_that_is_away_stops_nothing(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.errcodes import TwoCatalogs
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.table import LakeIdent
 
@@ -36,8 +36,8 @@ def expect_commit(
         raise _two_catalogs(ident)
 
 
-def _two_catalogs(ident: LakeIdent) -> ObjectNotInPrerequisiteState:
-    return ObjectNotInPrerequisiteState(
+def _two_catalogs(ident: LakeIdent) -> TwoCatalogs:
+    return TwoCatalogs(
         "the commit service and the Spark server do not have the same catalog",
         detail=f'In lake table "{ident}" one of them does not see what the other has committed.',
         hint="Describe in lake.catalog the catalog that the server in spark.remote has under the "

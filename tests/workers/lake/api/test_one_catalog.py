@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from catalog.errcodes import ObjectNotInPrerequisiteState
+from catalog.errcodes import TwoCatalogs
 from workers.lake.api.one_catalog import expect_commit, expect_table
 from workers.lake.interfaces.table_api import TableApi
 from workers.lake.metadata.snapshots import FENCE, History
@@ -37,7 +37,7 @@ def test_the_same_snapshot_is_the_same_table() -> None:
 
 @pytest.mark.parametrize(("here", "there"), [(7, 8), (7, None), (None, 7), (None, None)])
 def test_anything_else_is_two_catalogs(here: int | None, there: int | None) -> None:
-    with pytest.raises(ObjectNotInPrerequisiteState, match="do not have the same catalog") as error:
+    with pytest.raises(TwoCatalogs, match="do not have the same catalog") as error:
         expect_table(IDENT, server(here), server(there))
     assert "lake.catalog" in (error.value.hint or "")
 
@@ -52,7 +52,7 @@ def test_a_commit_has_to_be_seen_as_a_whole() -> None:
     }
     expect_commit(IDENT, metadata, {FENCE: "ours"})
     for unseen in ({FENCE: "unseen"}, {FENCE: "ours", "more": "y"}):
-        with pytest.raises(ObjectNotInPrerequisiteState):
+        with pytest.raises(TwoCatalogs):
             expect_commit(IDENT, metadata, unseen)
-    with pytest.raises(ObjectNotInPrerequisiteState):
+    with pytest.raises(TwoCatalogs):
         expect_commit(IDENT, {}, {FENCE: "ours"})
