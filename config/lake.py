@@ -281,6 +281,12 @@ def conf_here(spark: SparkConfig) -> dict[str, str]:
     return {key: value for key, value in spark.conf.items() if key not in _PLACES_OF_TASKS}
 
 
+def hint_beside(hint: str | None) -> str:
+    """The HINT of an error of the commit service's start: the Spark server alone would do, too."""
+    way = "et spark.commit_service: off: your Spark server then writes all rows."
+    return f"{hint} Or s{way}" if hint else f"S{way}"
+
+
 def check_commit_service(lake: LakeConfig, spark: SparkConfig) -> None:
     """22023 if the commit service is asked for, and could not have the catalog of ``remote``."""
     asked = spark.remote is not None and spark.commit_service == "on"

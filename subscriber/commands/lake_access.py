@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from catalog.errcodes import ConnectionFailure
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.store_sqlite import CatalogStore
-from config.lake import conf_here, embedded_catalog_file, has_commit_service
+from config.lake import conf_here, embedded_catalog_file, has_commit_service, hint_beside
 from config.limits import (
     LAKE_ANSWER_SECONDS,
     LAKE_FIRST_START_SECONDS,
@@ -194,10 +194,19 @@ class CommandLake:
 
     def _start(self) -> str:
         """Start a server for the duration of the command."""
+        lock, remote = self.keep_launchers_out(), self._config.spark.remote
+        if remote is None:
+            return self._start_server(lock)
+        try:
+            return with_commit_service(remote, self._start_server(lock))
+        except ReplicationError as error:
+            error.hint = hint_beside(error.hint)
+            raise
+
+    def _start_server(self, lock: DataDirectoryLock) -> str:
         from workers.lake.server.lake_server import LakeServer
         from workers.lake.server.set_back import set_embedded_tables_back
 
-        lock = self.keep_launchers_out()
         if not self._config.lake.catalog:
             set_embedded_tables_back(self._data_dir)
         server = LakeServer.start(
@@ -208,8 +217,7 @@ class CommandLake:
             pass_fds=[lock.fd],
         )
         self._open.callback(server.stop)
-        own, remote = server.ready(), self._config.spark.remote
-        return own if remote is None else with_commit_service(remote, own)
+        return server.ready()
 
 
 _EMBEDDED_HINT: Final = "See log/pgsub.log and log/lake-server.log in the data directory."

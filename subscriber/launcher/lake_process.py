@@ -28,7 +28,7 @@ from typing import Protocol
 
 from catalog.errcodes import ConnectionFailure, InternalError, ReplicationError
 from config.guc import Settings
-from config.lake import LakeConfig, SparkConfig, conf_here
+from config.lake import LakeConfig, SparkConfig, conf_here, hint_beside
 from config.limits import (
     LAKE_FIRST_START_ATTEMPTS,
     LAKE_REPLACE_FIRST_SECONDS,
@@ -183,6 +183,8 @@ class LakeChild:
         try:
             return self._step(now)
         except ReplicationError as error:
+            if self._remote is not None:
+                error.hint = hint_beside(error.hint)
             was_started = self._server is not None
             self.stop()
             self._failed_starts += 1

@@ -14,6 +14,7 @@ from config.lake import (
     check_commit_service,
     conf_here,
     has_commit_service,
+    hint_beside,
     is_bucket,
     stored_lake,
 )
@@ -166,6 +167,12 @@ def test_why_a_hive_metastore_has_no_commit_service_is_said() -> None:
         with pytest.raises(ReplicationError) as caught:
             check_commit_service(LakeConfig(catalog=catalog), asked)
         assert said in str(caught.value.detail)
+
+
+def test_the_way_out_of_a_service_that_does_not_start_is_named_behind_the_remedy() -> None:
+    way = "et spark.commit_service: off: your Spark server then writes all rows."
+    assert hint_beside("Install one.") == f"Install one. Or s{way}"
+    assert hint_beside(None) == f"S{way}"
 
 
 def test_whether_there_is_a_commit_service_can_be_said() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure
+from catalog.errcodes import ConnectionFailure, ObjectNotInPrerequisiteState
 from catalog.store_sqlite import CatalogStore
+from config.lake import hint_beside
 from config.load import Config, from_stored
 from subscriber.commands import lake_access
 from subscriber.commands.lake_access import CommandLake
@@ -223,6 +224,27 @@ def test_tables_are_made_by_what_is_in_force(
     lake.close()
     assert (made["url"], made["closed"]) == ("sc://localhost:1", True)
     assert (made["format_version"], made["settings"].track_commit_timestamp) == (3, True)
+
+
+def test_a_commit_service_that_cannot_start_names_the_way_out(
+    store: CatalogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workers.lake.server import lake_server
+
+    def no_java(*_: object, **__: object) -> None:
+        raise ObjectNotInPrerequisiteState("no Java", hint="Install one.")
+
+    monkeypatch.setattr(lake_server.LakeServer, "start", no_java)
+    answers(monkeypatch, None)
+    spark = {"remote": "sc://cluster:15002", "commit_service": "on"}
+    beside = CommandLake(tmp_path, store, config(spark=spark, lake={"catalog": {"type": "rest"}}))
+    with pytest.raises(ObjectNotInPrerequisiteState) as caught:
+        beside.probe()
+    beside.close()
+    assert caught.value.hint == hint_beside("Install one.")
+    with pytest.raises(ObjectNotInPrerequisiteState) as caught:
+        CommandLake(tmp_path, store, config()).url()
+    assert caught.value.hint == "Install one."
 
 
 def test_own_server_lives_and_ends_with_the_command(

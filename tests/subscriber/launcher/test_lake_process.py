@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from catalog.errcodes import ConnectionFailure
+from config.lake import hint_beside
 from config.limits import LAKE_REPLACE_FIRST_SECONDS, LAKE_REPLACE_LONGEST_SECONDS
 from subscriber.launcher.lake_process import LakeChild, LakeEvent
 from tests.subscriber.fake_launcher import COUNT
@@ -195,11 +196,26 @@ def test_a_later_server_may_die_while_it_starts_as_often_as_it_likes() -> None:
     wait_up(child, now)
 
 
-def test_preparations_that_fail_are_an_error_at_once() -> None:
-    class Unprepared(Starter):
-        def prepare(self) -> None:
-            raise ConnectionFailure("could not resolve")
+class Unprepared(Starter):
+    def prepare(self) -> None:
+        raise ConnectionFailure("could not resolve", hint="Install Java.")
 
+
+@pytest.mark.parametrize(
+    ("remote", "hint"),
+    [(None, "Install Java."), ("sc://theirs", hint_beside("Install Java."))],
+)
+def test_a_commit_service_that_cannot_start_names_the_way_out(
+    remote: str | None, hint: str
+) -> None:
+    child = LakeChild(Unprepared(), remote, [], lambda: None, commit_service=True)
+    child.begin()
+    with pytest.raises(ConnectionFailure) as caught:
+        wait_until(lambda: child.poll(0) is LakeEvent.UP, what="it is up")
+    assert caught.value.hint == hint
+
+
+def test_preparations_that_fail_are_an_error_at_once() -> None:
     child = LakeChild(Unprepared(), None, [], lambda: None)
     child.begin()
     with pytest.raises(ConnectionFailure, match="could not resolve"):
