@@ -203,10 +203,10 @@ class LauncherLoop:
     def replace_lake(self) -> None:
         """End a lake server that cannot go on; a new server follows.
 
-        A worker does not know which of two servers is broken: the lake watch finds out.
+        A worker does not know which of two servers is broken. A commit service that is replaced
+        for an error of the user's Spark server costs seconds, and a young service stays.
         """
-        if self._lake.has_sessions:
-            self._lake.replace(time.monotonic())
+        self._lake.replace(time.monotonic())
 
     def lake_alive(self, lake_pid: int, health: Health) -> None:
         """The lake server has answered the watching process."""
@@ -264,7 +264,12 @@ class LauncherLoop:
             self._pause_workers(paused=True)
 
     def _lake_errors(self, now: float) -> str | None:
-        """The reason to replace a server that fails every subscription; None without."""
+        """The reason to replace a server that fails every subscription; None without.
+
+        Beside a Spark server of the user the errors may be that server's, for hours.
+        """
+        if not self._lake.has_sessions:
+            return None
         with suppress(ReplicationError):  # of the catalog, say of a full disk
             return self._errors_of_lake.poll(now, self._lake.pid, self.workers.slots.rows())
         return None
