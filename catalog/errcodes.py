@@ -177,8 +177,8 @@ class ServerUnfit(ObjectNotInPrerequisiteState):
     """The lake server lacks something that every table needs: no table is at fault."""
 
 
-class TwoCatalogs(ObjectNotInPrerequisiteState):
-    """A commit service and the user's Spark server commit to different catalogs."""
+class TwoLakes(ObjectNotInPrerequisiteState):
+    """A commit service and the user's Spark server have different catalogs, or other stores."""
 
 
 class ReplicationGap(ObjectNotInPrerequisiteState):

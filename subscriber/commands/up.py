@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from catalog.errcodes import FeatureNotSupported, ReplicationError, TwoCatalogs
+from catalog.errcodes import FeatureNotSupported, ReplicationError, TwoLakes
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
@@ -137,7 +137,7 @@ def _probe_catalog(context: CommandContext) -> None:
     """
     try:
         context.probe_lake()
-    except (FeatureNotSupported, TwoCatalogs):
+    except (FeatureNotSupported, TwoLakes):
         raise
     except ReplicationError as error:
         context.notify(warning(f"could not probe the lake's catalog: {error.primary}"))

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from catalog.errcodes import FeatureNotSupported, InternalError, ReplicationError, TwoCatalogs
+from catalog.errcodes import FeatureNotSupported, InternalError, ReplicationError, TwoLakes
 from config.monitor_limits import CATALOG_PROBE_SECONDS
 from subscriber.status.lake_tables import ForkedProcess
 from workers.process import log as server_log
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     server_log.setup("catalog probe", data_dir)
     try:
         _probe(data_dir / FILE_NAME, url)
-    except (FeatureNotSupported, TwoCatalogs) as error:
+    except (FeatureNotSupported, TwoLakes) as error:
         server_log.report(error, action="daily_probe")
         return REFUSED
     except ReplicationError as error:

@@ -9,7 +9,7 @@ from catalog.errcodes import (
     FeatureNotSupported,
     IoError,
     ReplicationError,
-    TwoCatalogs,
+    TwoLakes,
 )
 from config.load import parse
 from subscriber.commands import up as up_module
@@ -70,7 +70,7 @@ def applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Replic
     return apply
 
 
-@pytest.mark.parametrize("error", [FeatureNotSupported("no branch"), TwoCatalogs("not the same")])
+@pytest.mark.parametrize("error", [FeatureNotSupported("no branch"), TwoLakes("not the same")])
 def test_a_catalog_that_would_lose_rows_stops_the_file(
     applied: Callable[[ReplicationError], None], error: ReplicationError
 ) -> None:

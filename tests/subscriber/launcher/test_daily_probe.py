@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.errcodes import ConnectionFailure, FeatureNotSupported, TwoCatalogs
+from catalog.errcodes import ConnectionFailure, FeatureNotSupported, TwoLakes
 from config.monitor_limits import CATALOG_PROBE_SECONDS
 from subscriber.launcher.daily_probe import FILE_NAME, REFUSED, DailyProbe, main
 from tests.subscriber.fake_launcher import PROBES
@@ -87,7 +87,7 @@ def probing(
     [
         (None, 0, ""),
         (FeatureNotSupported("no branches"), REFUSED, "sqlstate=0A000 no branches"),
-        (TwoCatalogs("not the same"), REFUSED, "sqlstate=55000 not the same"),
+        (TwoLakes("not the same"), REFUSED, "sqlstate=55000 not the same"),
         (ConnectionFailure("nobody there"), 1, "could not probe the lake's catalog: nobody there"),
         (KeyError("x"), 1, "unexpected KeyError while probing"),
     ],

@@ -8,7 +8,8 @@ is based on a stale state, so that rows of two commits are lost without an error
 The probe makes a table, and in order
 
 1. reads back the position in the summary of the table's snapshot; with a commit service beside a
-   Spark server of the user, Spark makes the table, and both must show it (``one_catalog``);
+   Spark server of the user, Spark makes the table, and both must show it, and this process must
+   find the file that Spark wrote (``one_catalog``);
 2. makes a branch, and reads the branch back;
 3. commits to the branch: ``main`` stays where it was, and both snapshots stay in the history;
 4. moves ``main`` to the branch, after another writer has committed to ``main``, as a worker would
@@ -35,7 +36,7 @@ import pyarrow as pa
 
 from catalog.errcodes import FeatureNotSupported, ReplicationError
 from catalog.pg_lsn import LSN
-from workers.lake.api.one_catalog import expect_table
+from workers.lake.api.one_catalog import expect_files, expect_table
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.connect.sessions import Sessions
@@ -96,12 +97,13 @@ def probe(
     """Probe the catalog of ``tables``. ``late`` commits on a stale state, where that is possible.
 
     ``spark`` is Spark's way on a server beside which files are committed: 55000 unless both have
-    one catalog. Raises 0A000 if the catalog breaks a promise, and what the catalog or the store
-    raises. Returns why a worker could not write files of the scratch table, None if a worker could.
+    one catalog and one store. Raises 0A000 if the catalog breaks a promise, and what the catalog or
+    the store raises. Returns why a worker could not write files of the scratch table, None if a
+    worker could.
     """
     ident = LakeIdent(SCHEMA, name or new_name())
     try:
-        _probe(tables, late, ident, spark)
+        _probe(tables, late, ident, commits, spark)
         return NO_GATEWAY if commits is None else _refusal(commits, ident)
     finally:
         with contextlib.suppress(ReplicationError):  # the first error is the one to tell
@@ -109,7 +111,11 @@ def probe(
 
 
 def _probe(
-    tables: TableApi, late: LateCommits | None, ident: LakeIdent, spark: TableApi | None
+    tables: TableApi,
+    late: LateCommits | None,
+    ident: LakeIdent,
+    commits: FileCommits | None,
+    spark: TableApi | None,
 ) -> None:
     created, first, second = (_stamp(number) for number in (1, 2, 3))
     maker = tables if spark is None else spark  # who made the table can drop the table
@@ -121,6 +127,8 @@ def _probe(
     )
     if spark is not None:
         expect_table(ident, tables, spark)
+        if commits is not None:
+            expect_files(ident, commits)
     begun = tables.history(ident)
     _expect(begun.tip_stamp(MAIN) == created, SUMMARIES)
     branch = f"{BRANCH_PREFIX}0_0_1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from catalog.errcodes import (
     IoError,
     ObjectNotInPrerequisiteState,
     ReplicationError,
+    TwoLakes,
 )
 from tests.fix_lake import Lake
 from workers.lake.api.table_api import GatewayTableApi
@@ -152,6 +154,24 @@ def test_two_catalogs_are_refused(lake_server: Lake, tmp_path: Path) -> None:
     finally:
         sessions.close()
         here.close()
+
+
+def test_the_store_is_asked_for_what_spark_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any commit through the gateway."""
+    commits: Any = object()
+
+    def elsewhere(ident: LakeIdent, given: object) -> None:
+        assert (ident.schema, given) == (SCHEMA, commits)
+        raise TwoLakes("not the same store")
+
+    monkeypatch.setattr(catalog_probe, "expect_table", lambda *_: None)
+    monkeypatch.setattr(catalog_probe, "expect_files", elsewhere)
+    dropped: list[LakeIdent] = []
+    here: Any = SimpleNamespace(drop_table=dropped.append)
+    spark: Any = SimpleNamespace(create_table=lambda *_: None)
+    with pytest.raises(TwoLakes):
+        probe(here, None, None, commits, spark)
+    assert len(dropped) == 1
 
 
 def _new() -> NewTable:
