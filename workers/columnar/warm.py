@@ -26,7 +26,8 @@ from workers.columnar.fold.after_lookup import Probed
 from workers.columnar.fold.by_key import fold_keyed
 from workers.columnar.fold.unique_keys import UniqueKeys
 from workers.columnar.fold.whole_rows import full_images
-from workers.columnar.frame import frame
+from workers.columnar.frame import frame, record_end
+from workers.columnar.frame_slices import frame_slices
 from workers.columnar.kernel import can_keep, kept
 from workers.columnar.key_search import KeyNumbers, Numbers, numbers_of
 from workers.columnar.key_table import count_buckets, fill_buckets, probe
@@ -74,6 +75,8 @@ def warm() -> None:
     buf = np.frombuffer(_spool(), np.uint8)
     framed = frame(buf, 0, len(buf))
     columns = (MappedColumn("k", 0, pa.int64()), MappedColumn("v", 1, pa.decimal128(9, 1)))
+    for _ in frame_slices(buf, 0, len(buf), len(buf)):
+        record_end(buf, 0, len(buf))
     changes = in_form(framed.changes(slice(None)), None)
     layout = Layout(2, (0,), columns)
     probed = Probed(changes, layout)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,18 @@ def test_where_nothing_can_be_kept_kernels_are_compiled_once(
     monkeypatch.setattr(kernel, "_FOLDER", str(tmp_path / "not made"))
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a process compiles for nobody"))
     home.compile_apart()
+
+
+_LOADED = """
+from workers.columnar.warm import warm
+warm()
+from workers.columnar.frame import record_end
+from workers.columnar.frame_slices import _slice_end
+print(all(each.signatures[0][0].mutable is False for each in (_slice_end, record_end)))
+"""
+
+
+def test_a_worker_links_no_kernel_to_cut_a_transaction_into_slices() -> None:
+    """Linking one would read 50 MB of the compiler into the worker, beside a large transaction."""
+    command = [sys.executable, "-c", _LOADED]
+    assert subprocess.check_output(command, text=True).split() == ["True"]
