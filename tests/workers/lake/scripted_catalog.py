@@ -35,7 +35,10 @@ class Answer:
 
 @dataclass(slots=True)
 class ScriptedCatalog:
-    """``answers`` are those of the next calls; further calls take effect. ``main`` is by table."""
+    """``answers`` are those of the next calls; further calls take effect. ``main`` is by table.
+
+    ``summary`` is what the summaries of the batch's snapshots hold.
+    """
 
     branch: str
     answers: list[Answer] = field(default_factory=list)
@@ -43,6 +46,7 @@ class ScriptedCatalog:
     lists_the_call: bool = True
     main: dict[str, int] = field(default_factory=lambda: {"a": BEFORE, "b": BEFORE})
     uri: str = ""
+    summary: Mapping[str, str] = field(default_factory=dict)
 
     def config(self) -> dict[str, Any]:
         endpoints = ["GET /v1/{prefix}/namespaces/{namespace}/tables/{table}"]
@@ -56,7 +60,7 @@ class ScriptedCatalog:
                 "snapshot-id": number,
                 "sequence-number": number,
                 "timestamp-ms": 1_000 + number,
-                "summary": {"operation": "append"},
+                "summary": {"operation": "append", **({} if number == BEFORE else self.summary)},
                 "manifest-list": f"file:/nowhere/{number}.avro",
                 "schema-id": 0,
                 **({} if number == BEFORE else {"parent-snapshot-id": BEFORE}),

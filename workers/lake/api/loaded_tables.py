@@ -9,7 +9,8 @@ To publish means to move ``main`` by a compare-and-set. The answer to the branch
 the state of the table, so the publication takes that state as the state to be replaced. A commit to
 ``main`` meanwhile, as a fence is, makes the catalog refuse, and the second attempt loads the table.
 Another commit to the branch meanwhile would stay unseen: so the branch has to end with the position
-of the batch in that state. Only the last commit of a batch carries the position.
+of the batch in that state. Only the last commit of a batch carries the position. The first look of
+a call for several tables is at such states, too; the look behind the call reads every table.
 
 An object holds the keys of the store that the catalog gave with the table, so an object is used for
 ``LOADED_TABLE_SECONDS`` only. An object also holds the table's metadata in the lake server's heap,
@@ -34,8 +35,10 @@ from catalog.errcodes import SerializationFailure
 from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api.file_commits import commit_files
 from workers.lake.api.java_api import JavaApi
+from workers.lake.api.move_main import Seen, look, look_at_known
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.metadata.snapshots import tip_to_publish
+from workers.lake.publication import Publication
 from workers.lake.table import LakeIdent, Stamp
 
 
@@ -89,6 +92,22 @@ class LoadedTables:
         api.move_main(operations, base, tip)
         self._keep(ident, known)
         return tip
+
+    def look(self, api: JavaApi, part: Publication) -> Seen:
+        """Look at a table whose ``main`` is to move together with others (``move_main``).
+
+        The second look at a table, behind the call, reads the table.
+        """
+        known = self._take(api, part.ident)
+        if known is not None:
+            change = look_at_known(api, known.table, part)
+            if change is not None:
+                return change
+        fresh = _Loaded(api, api.load(part.ident), self.clock())
+        seen = look(api, fresh.table, part)
+        if seen.change is None:  # else the look behind the call has to read the table
+            self._keep(part.ident, fresh)
+        return seen
 
     def _take(self, api: JavaApi, ident: LakeIdent) -> _Loaded | None:
         """The object of the commit before, which is nobody else's until ``_keep``."""

@@ -8,7 +8,7 @@ once.
 The answer of the call names no snapshot, and an answer may be lost or wrong: a status of 5xx says
 nothing, and a refusal may be that of a request that a proxy sent twice. So the tables are looked at
 before the call and again behind every answer, "yes" included, until ``main`` of every table is at
-the branch::
+the branch. The first look is at the state that the commit to the branch has brought, if known::
 
     look   a: main 4, branch 5   b: main 7, branch 8
     call   a: 4 → 5, b: 7 → 8    503, and the catalog did the work
@@ -31,6 +31,7 @@ from config.limits import COMMIT_ATTEMPTS
 from workers.lake.api.java_api import JavaApi
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.metadata.snapshots import tip_to_publish
+from workers.lake.publication import Publication
 from workers.lake.refusals import changed_meanwhile, main_was_moved, no_call_for_several
 from workers.lake.table import LakeIdent
 
@@ -69,13 +70,27 @@ def tip_of(ident: LakeIdent, metadata: Mapping[str, Any], branch: str) -> int:
     raise changed_meanwhile(ident)  # the branch is gone, or was made anew
 
 
-def look(api: JavaApi, ident: LakeIdent, branch: str) -> Seen:
-    """Look at a table, and prepare the change that moves ``main`` to the branch."""
-    base = api.load(ident).operations().current()
+def look(api: JavaApi, table: Any, part: Publication) -> Seen:
+    """Look at a loaded table, and prepare the change that moves ``main`` to the branch."""
+    base = table.operations().current()
     metadata = api.as_json(base)
-    tip = tip_of(ident, metadata, branch)
+    tip = tip_of(part.ident, metadata, part.branch)
     is_there = tip == metadata.get("current-snapshot-id")
-    return Seen(ident, tip, None if is_there else api.change_of_main(ident, base, tip))
+    return Seen(part.ident, tip, None if is_there else api.change_of_main(part.ident, base, tip))
+
+
+def look_at_known(api: JavaApi, table: Any, part: Publication) -> Seen | None:
+    """``look`` at the state that the commit to the branch has brought; None if that does not do.
+
+    The call requires ``main`` to be where the state has it. The branch has to end with the position
+    of the batch.
+    """
+    base = table.operations().current()
+    metadata = api.as_json(base)
+    tip = tip_to_publish(metadata, part.branch, part.stamp)
+    if tip is None or tip == metadata.get("current-snapshot-id"):
+        return None
+    return Seen(part.ident, tip, api.change_of_main(part.ident, base, tip))
 
 
 def move_all(

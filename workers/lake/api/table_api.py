@@ -35,7 +35,7 @@ from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
 from workers.lake.api.loaded_tables import LoadedTables
-from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, look, move_all, tip_of
+from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, move_all, tip_of
 from workers.lake.api.one_catalog import expect_commit
 from workers.lake.api.snapshot_commits import commit_pauses
 from workers.lake.api.table_store import store_of_table
@@ -62,7 +62,7 @@ from workers.lake.metadata.table_schema import (
 )
 from workers.lake.metadata.table_state import TableState, state_of
 from workers.lake.new_layout import NewTable
-from workers.lake.publication import InParallel
+from workers.lake.publication import InParallel, Publication
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.sql.statements import new_table_properties
 from workers.lake.sql.table_api import SqlTableApi
@@ -307,20 +307,20 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         return self._moves_together
 
     def fast_forward_together(
-        self, branches: Mapping[LakeIdent, str], in_parallel: InParallel
+        self, parts: Sequence[Publication], in_parallel: InParallel
     ) -> list[int]:
         """``fast_forward`` of several tables by one call; see ``move_main``."""
-        looks = [partial(self._look, ident, branch) for ident, branch in branches.items()]
+        looks = [partial(self._look, part) for part in parts]
         try:
             return move_all(lambda: in_parallel(looks), self._commit_together)
         except FeatureNotSupported:
             self._moves_together = False
             raise
 
-    def _look(self, ident: LakeIdent, branch: str) -> Seen:
+    def _look(self, part: Publication) -> Seen:
         self._sessions.get().check_open()  # as in fast_forward
-        with self._gateway.api(f'publishing to lake table "{ident}"') as api:
-            return look(api, ident, branch)
+        with self._gateway.api(f'publishing to lake table "{part.ident}"') as api:
+            return self._loaded.look(api, part)
 
     def _commit_together(self, changes: Sequence[Any]) -> None:
         with self._gateway.api(f"publishing to {len(changes)} lake tables") as api:

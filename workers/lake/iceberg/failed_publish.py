@@ -60,16 +60,16 @@ def move_mains(
     moves all tables or none, so a call that is still running fails behind the first fence.
     """
     in_parallel([partial(_check_stamp, tables, each) for each in unread])
-    branches = {each.ident: each.branch for each in parts}
     try:
-        return list[int | None](tables.fast_forward_together(branches, in_parallel))
+        return list[int | None](tables.fast_forward_together(parts, in_parallel))
     except FeatureNotSupported:
         raise
     except ReplicationError as error:
         fenced = _may_still_run(error)
         if fenced:
             in_parallel([partial(fence, each.ident) for each in parts])
-        visible = in_parallel([partial(_is_published, tables, *each) for each in branches.items()])
+        looks = [partial(_is_published, tables, each.ident, each.branch) for each in parts]
+        visible = in_parallel(looks)
         if not all(visible):
             raise _refusal(parts[visible.index(False)].ident, error, fenced=fenced) from None
         return [None for _ in parts]

@@ -18,7 +18,7 @@ from workers.lake.effects import ListFiles
 from workers.lake.metadata.snapshots import History
 from workers.lake.metadata.table_state import TableState
 from workers.lake.new_layout import NewTable
-from workers.lake.publication import InParallel
+from workers.lake.publication import InParallel, Publication
 from workers.lake.staged_rows import FileList, LayoutId, NewFile
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeColumn, LakeIdent, Stamp
@@ -177,12 +177,12 @@ class TableApi(Protocol):
         """Does the catalog take ``fast_forward_together``? Only a REST catalog may."""
 
     def fast_forward_together(
-        self, branches: Mapping[LakeIdent, str], in_parallel: InParallel
+        self, parts: Sequence[Publication], in_parallel: InParallel
     ) -> list[int]:
         """``fast_forward`` of several tables by one call: all of them, and at the same moment.
 
-        Returns the new snapshots of ``main``. 0A000 if the catalog takes no such call after all.
-        ``in_parallel`` runs what is asked of each table.
+        Each branch ends with the part's position. Returns the new snapshots of ``main``. 0A000 if
+        the catalog takes no such call after all. ``in_parallel`` runs what is asked of each table.
         Late: behind a successor's fence on one of the tables the whole call is refused.
         """
 

@@ -27,7 +27,7 @@ from workers.lake.metadata.snapshots import History, history_of_new_table, write
 from workers.lake.metadata.table_location import given_warehouse, new_location
 from workers.lake.metadata.table_state import TableState
 from workers.lake.new_layout import NewTable
-from workers.lake.publication import InParallel
+from workers.lake.publication import InParallel, Publication
 from workers.lake.refusals import changed_meanwhile, no_call_for_several
 from workers.lake.sql import statements
 from workers.lake.sql.spark_typemap import arrow_type, spark_ddl_or_void
@@ -233,10 +233,10 @@ class SqlTableApi(TableApi):
         raise _fixed_columns(ident)
 
     def fast_forward_together(
-        self, branches: Mapping[LakeIdent, str], in_parallel: InParallel
+        self, parts: Sequence[Publication], in_parallel: InParallel
     ) -> list[int]:
         """0A000: Spark has no statement for several tables."""
-        del branches, in_parallel
+        del parts, in_parallel
         raise no_call_for_several()
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:

@@ -12,8 +12,10 @@ from catalog.pg_lsn import LSN
 from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api import loaded_tables
 from workers.lake.api.loaded_tables import LoadedTables
+from workers.lake.api.move_main import Seen
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.metadata.snapshots import stamp_properties
+from workers.lake.publication import Publication
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import LayoutId
 from workers.lake.table import LakeIdent, Stamp
@@ -109,6 +111,7 @@ def test_a_new_connection_has_tables_of_its_own(catalog: Any) -> None:
 
 
 STAMP = Stamp("pg_1", LSN(20), "e", LSN(0))
+PART = Publication(T, "b", STAMP)
 
 
 @dataclass
@@ -131,6 +134,9 @@ class Published(Catalog):
 
     def as_json(self, base: dict[str, Any]) -> dict[str, Any]:
         return base
+
+    def change_of_main(self, ident: LakeIdent, base: dict[str, Any], tip: int) -> Any:
+        return ident, base["current-snapshot-id"], tip
 
     def move_main(self, _operations: Any, base: dict[str, Any], tip: int) -> None:
         if self.refusal is not None:
@@ -196,4 +202,36 @@ def test_after_a_refused_move_the_table_is_read(published: Any) -> None:
     assert tables.move_main(published, T, "b", STAMP) is None
     published.refusal = None
     tables.commit_files(published, T, "b", CHANGE)
+    assert published.loaded == 2
+
+
+# -- publishing several tables by one call --------------------------------------------------------
+
+
+def test_the_first_look_is_at_the_state_that_the_commit_brought(published: Any) -> None:
+    tables = LoadedTables()
+    tables.commit_files(published, T, "b", CHANGE)
+    assert tables.look(published, PART) == Seen(T, 5, (T, 4, 5))
+    assert published.loaded == 1
+    assert tables.look(published, PART) == Seen(T, 5, (T, 4, 5)), "nothing has moved main"
+    assert published.loaded == 2, "behind the call the table is read"
+    tables.look(published, PART)
+    assert published.loaded == 3, "and behind the next call, too"
+
+
+def test_the_look_behind_the_call_says_where_main_is(published: Any) -> None:
+    tables = LoadedTables()
+    tables.commit_files(published, T, "b", CHANGE)
+    published.state = metadata(STAMP, main=5)
+    assert tables.look(published, PART) == Seen(T, 5, None)
+    assert published.loaded == 2, "a state says nothing of main behind a call"
+    tables.commit_files(published, T, "b", CHANGE)
+    assert published.loaded == 2, "the next commit needs no further look"
+
+
+def test_a_branch_with_another_position_is_read_before_the_call(published: Any) -> None:
+    published.state = metadata(Stamp("pg_1", LSN(19), "e", LSN(0)))
+    tables = LoadedTables()
+    tables.commit_files(published, T, "b", CHANGE)
+    tables.look(published, PART)
     assert published.loaded == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,8 +115,8 @@ class Tables:
         self.asked.append(f"fence {ident.table}")
         self.of[ident].fence()
 
-    def fast_forward_together(self, branches: Mapping[LakeIdent, str], _run: InParallel) -> Any:
-        assert branches == {each.ident: each.branch for each in PARTS}
+    def fast_forward_together(self, parts: Sequence[Publication], _run: InParallel) -> Any:
+        assert parts == PARTS
         raise self.error
 
     def move(self) -> list[int | None]:

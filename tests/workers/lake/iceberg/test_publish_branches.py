@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -38,10 +38,10 @@ class Lake:
         return 5
 
     def fast_forward_together(
-        self, branches: Mapping[LakeIdent, str], _in_parallel: InParallel
+        self, parts: Sequence[Publication], _in_parallel: InParallel
     ) -> list[int]:
-        self.asked.append("move " + " ".join(ident.table for ident in branches))
-        return [5 for _ in branches]
+        self.asked.append("move " + " ".join(each.ident.table for each in parts))
+        return [5 for _ in parts]
 
     def committed(self, ident: LakeIdent, number: int) -> None:
         self.asked.append(f"committed {ident.table} {number}")

@@ -26,6 +26,7 @@ from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import JavaApi
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.iceberg.failed_publish import move_mains
+from workers.lake.metadata.snapshots import stamp_properties
 from workers.lake.publication import Publication
 from workers.lake.table import LakeIdent, Stamp
 
@@ -42,7 +43,9 @@ UNMOVED: Final = {"a": BEFORE, "b": BEFORE}
 @pytest.fixture
 def catalog(request: pytest.FixtureRequest) -> Iterator[ScriptedCatalog]:
     lists_the_call = getattr(request, "param", True)
-    with serving(ScriptedCatalog(BRANCH, lists_the_call=lists_the_call)) as running:
+    summary = stamp_properties(STAMP)
+    scripted = ScriptedCatalog(BRANCH, lists_the_call=lists_the_call, summary=summary)
+    with serving(scripted) as running:
         yield running
 
 
@@ -163,7 +166,7 @@ def test_an_answer_that_is_not_about_the_call_is_an_error(
     catalog.answers = [Answer(status)] * 2
     assert tables.moves_together
     with pytest.raises(ReplicationError) as raised:
-        tables.fast_forward_together({each.ident: each.branch for each in PARTS}, in_turn)
+        tables.fast_forward_together(PARTS, in_turn)
     assert (raised.value.code, catalog.main) == (code, UNMOVED)
     assert tables.moves_together
 
