@@ -26,9 +26,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from catalog.pg_lsn import LSN
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
-from tests.bench.core import COLUMNS, MADE, ROWS, WIDE, must_equal
+from tests.bench.core import COLUMNS, MADE, ROWS, WIDE, must_equal, transaction
 from tests.bench.environment import environment
 from tests.bench.lake_sides import OursOnS3
 from tests.bench.local_lake import SCHEMA
@@ -178,7 +177,8 @@ class Played:
                 if turn == UNCOUNTED:
                     cpu = side.cpu_seconds()
                 first = (turn + 1) * BATCH
-                inside = self._transaction(
+                inside = transaction(
+                    self.publisher,
                     f"INSERT INTO {table} SELECT * FROM {MADE}({first} + 1, {first} + {BATCH})",
                     f"UPDATE {table} SET amount = amount + 1 WHERE id % 100 = {turn}",
                 )
@@ -190,14 +190,6 @@ class Played:
             self._note("small_batches", name, statistics.median(times[UNCOUNTED:]), cpu)
             side.unsubscribe()
             self.publisher.run(f"DROP PUBLICATION pub_{table}", f"DROP TABLE {table}")
-
-    def _transaction(self, *statements: str) -> LSN:
-        with self.publisher.connect() as connection, connection.transaction():
-            for statement in statements:
-                connection.execute(statement.encode())
-            row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-            assert row is not None
-            return LSN.parse(row[0])
 
     def _note(self, case: str, side: str, seconds: float, cpu: float, **more: Any) -> None:
         found = self.figures.setdefault(case, {"case": case, **more})

@@ -214,16 +214,8 @@ class Bench:
         self.publisher.run(f"DROP PUBLICATION pub_{table}", f"DROP TABLE {table}", "CHECKPOINT")
 
     def transaction(self, *statements: str) -> LSN:
-        """Run them in one transaction; a position inside it, after their changes.
-
-        So it is at or before the end of the commit, and after every commit before it.
-        """
-        with self.publisher.connect() as connection, connection.transaction():
-            for statement in statements:
-                connection.execute(statement.encode())
-            row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
-            assert row is not None
-            return LSN.parse(row[0])
+        """``transaction`` on the publisher."""
+        return transaction(self.publisher, *statements)
 
     def writing(self, *statements: str) -> Callable[[], None]:
         """A backlog's statements; ``last_commit``, which waits for the disk, is after them all."""
@@ -325,3 +317,16 @@ class Seen:
 def must_equal(found: int, expected: int) -> None:
     if found != expected:
         raise SystemExit(f"the subscriber holds {found} rows, the publisher {expected}")
+
+
+def transaction(publisher: Database, *statements: str) -> LSN:
+    """Run statements in one transaction; a position inside the transaction, after their changes.
+
+    The position is at or before the end of the commit, and after every commit before it.
+    """
+    with publisher.connect() as connection, connection.transaction():
+        for statement in statements:
+            connection.execute(statement.encode())
+        row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+        assert row is not None
+        return LSN.parse(row[0])

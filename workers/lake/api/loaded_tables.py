@@ -35,9 +35,8 @@ from catalog.errcodes import SerializationFailure
 from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api.file_commits import commit_files
 from workers.lake.api.java_api import JavaApi
-from workers.lake.api.move_main import Seen, look, look_at_known
+from workers.lake.api.move_main import Seen, look, look_at_known, tip_of_known
 from workers.lake.interfaces.table_api import FileChange, FileTotals
-from workers.lake.metadata.snapshots import tip_to_publish
 from workers.lake.publication import Publication
 from workers.lake.table import LakeIdent, Stamp
 
@@ -85,9 +84,8 @@ class LoadedTables:
             return None
         operations = known.table.operations()
         base = operations.current()
-        metadata = api.as_json(base)
-        tip = tip_to_publish(metadata, branch, stamp)
-        if tip is None or tip == metadata.get("current-snapshot-id"):
+        tip = tip_of_known(api, base, branch, stamp)
+        if tip is None:
             return None
         api.move_main(operations, base, tip)
         self._keep(ident, known)
@@ -100,9 +98,9 @@ class LoadedTables:
         """
         known = self._take(api, part.ident)
         if known is not None:
-            change = look_at_known(api, known.table, part)
-            if change is not None:
-                return change
+            seen = look_at_known(api, known.table, part)
+            if seen is not None:
+                return seen
         fresh = _Loaded(api, api.load(part.ident), self.clock())
         seen = look(api, fresh.table, part)
         if seen.change is None:  # else the look behind the call has to read the table

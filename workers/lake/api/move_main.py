@@ -33,7 +33,7 @@ from workers.lake.connect.errors import LakeFailure, is_commit_conflict
 from workers.lake.metadata.snapshots import tip_to_publish
 from workers.lake.publication import Publication
 from workers.lake.refusals import changed_meanwhile, main_was_moved, no_call_for_several
-from workers.lake.table import LakeIdent
+from workers.lake.table import LakeIdent, Stamp
 
 ONE_CALL: Final = "V1_COMMIT_TRANSACTION"
 """The endpoint, as Iceberg's class ``Endpoint`` calls it."""
@@ -80,17 +80,23 @@ def look(api: JavaApi, table: Any, part: Publication) -> Seen:
 
 
 def look_at_known(api: JavaApi, table: Any, part: Publication) -> Seen | None:
-    """``look`` at the state that the commit to the branch has brought; None if that does not do.
+    """``look`` at the state of the commit to the branch; None if the state does not suffice.
 
-    The call requires ``main`` to be where the state has it. The branch has to end with the position
-    of the batch.
+    The call requires ``main`` to be where the state has it.
     """
     base = table.operations().current()
+    tip = tip_of_known(api, base, part.branch, part.stamp)
+    return None if tip is None else Seen(part.ident, tip, api.change_of_main(part.ident, base, tip))
+
+
+def tip_of_known(api: JavaApi, base: Any, branch: str, stamp: Stamp) -> int | None:
+    """The snapshot for ``main`` by the state ``base``; None: read the table.
+
+    In the state the branch has to end with the position ``stamp``, and ``main`` to be elsewhere.
+    """
     metadata = api.as_json(base)
-    tip = tip_to_publish(metadata, part.branch, part.stamp)
-    if tip is None or tip == metadata.get("current-snapshot-id"):
-        return None
-    return Seen(part.ident, tip, api.change_of_main(part.ident, base, tip))
+    tip = tip_to_publish(metadata, branch, stamp)
+    return None if tip == metadata.get("current-snapshot-id") else tip
 
 
 def move_all(
