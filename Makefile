@@ -41,7 +41,7 @@ test-matrix: setup ## what runs on several versions of PostgreSQL, on 14 to 18 (
 test-cluster: setup ## copy and stream on a Spark standalone cluster, by a shared folder and by S3 (fetches jars once)
 	$(PYTEST) -m cluster $(TESTS)
 
-test-lake: setup ## copy and stream into tables on S3 behind a REST catalog (fetches 1.3 GB once; Trino and Nessie need PGSUB_NEWER_JAVA_HOME or a Java 25 below /usr/lib/jvm)
+test-lake: setup ## copy and stream into tables on S3 behind a REST catalog (fetches 1.3 GB once; Trino and Nessie need PGSUB_NEWER_JAVA_HOME or a Java 25 below /usr/lib/jvm, the tests of Azure Node and npm)
 	$(PYTEST) -m lake $(TESTS)
 
 unit: setup ## the tests that start no server

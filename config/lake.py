@@ -23,8 +23,12 @@ FORMATS: Final = ("iceberg", "delta")
 FORMAT_VERSIONS: Final = (2, 3)
 COMMIT_SERVICES: Final = ("auto", "on", "off")
 _PART: Final = r"/(?!\.{1,2}(?:/|\Z))"
+_BUCKET: Final = (
+    r"(?:s3a?://[a-z0-9][a-z0-9.-]+|gs://[a-z0-9][a-z0-9._-]+"
+    r"|abfss?://[a-z0-9][a-z0-9-]+@[a-z0-9][a-z0-9.-]+)"
+)
 _PLACE: Final = re.compile(
-    rf"s3a?://[a-z0-9][a-z0-9.-]+(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
+    rf"{_BUCKET}(?:{_PART}[\w.=-]+)+/?|(?:{_PART}[^/\x00-\x1f]+)+/?", re.ASCII
 )
 """Every name has a single spelling: names are compared as text."""
 _CATALOGS_WITH_PATHS: Final = ("jdbc", "hadoop", "hive")
@@ -166,18 +170,13 @@ def _commit_service(value: Any) -> Any:
     return word
 
 
-def is_bucket(place: str) -> bool:
-    """Whether staged files go to an S3-compatible store, not to a folder."""
-    return place.startswith(("s3://", "s3a://"))
-
-
 def _staging(value: Any) -> Any:
     if isinstance(value, str) and not _PLACE.fullmatch(value):
         # Not displayed: the value may contain credentials.
         raise problem(
             InvalidParameterValue(
                 'invalid value for parameter "staging": it is neither an absolute path nor'
-                " s3://bucket/prefix",
+                " a prefix of a bucket",
                 hint="Name a folder that Spark sees under the same path, or a bucket and a prefix"
                 " of letters, digits and . _ - = /, without credentials: these come from the"
                 ' environment. No part of it may be "", "." or "..".',
@@ -250,7 +249,7 @@ class SparkConfig(BaseModel):
         None, description="URL of a Spark Connect server, sc://host:port"
     )
     staging: Annotated[str, BeforeValidator(_staging)] | None = Field(
-        None, description="where larger batches wait for Spark: a folder, or s3://bucket/prefix"
+        None, description="where larger batches wait for Spark: a folder, or a bucket's prefix"
     )
     conf: dict[str, ConfValue] = Field(
         default_factory=dict, description="Spark configuration of the embedded server"

@@ -160,6 +160,9 @@ snapshot once they are a day old."""
 
 LENT_KEYS_SECONDS: Final = 300.0
 """A catalog's keys of a store are asked for anew so long before they end: longer than a batch."""
+GCS_RETRY_SECONDS: Final = 30.0
+"""Pyarrow repeats a request to Google Cloud Storage so long; without a limit, 15 minutes. A worker
+then ends with the error, and its successor tries again."""
 LENT_KEY_SESSIONS: Final = 256
 """Buckets and keys whose connections are kept: former keys must not gather in a long life."""
 

@@ -22,10 +22,9 @@ import pytest
 from tests.docs.pages import DOCS, blocks
 from tests.lake.lake_stack import S3_IO, LakeStack
 from tests.waiting import wait_until
-from workers.lake.server.file_store import FileStore
 from workers.lake.server.jars import ivy_home, resolve, resolved_jars, spark_home
 from workers.lake.server.java import Java, find_java
-from workers.lake.server.known_jars import CLIENTS, Jar
+from workers.lake.server.known_jars import AWS, Jar
 from workers.lake.server.lake_server import prepare_catalog
 from workers.lake.server.server_conf import embedded_catalog
 from workers.parent_death import dying_with_parent
@@ -40,7 +39,7 @@ S3_JARS: Final = (
         "3.4.2",
         "d2d24e6b715b5656b9d238bf13b6682a07e2004dd36aad74a73aeb854319f4d9",
     ),
-    CLIENTS[FileStore.S3],
+    AWS,
     Jar(
         "software.amazon.awssdk",
         "s3-transfer-manager",

@@ -15,7 +15,6 @@ from config.lake import (
     conf_here,
     has_commit_service,
     hint_beside,
-    is_bucket,
     stored_lake,
 )
 
@@ -53,6 +52,9 @@ def test_the_format_version_may_be_a_number_or_text() -> None:
         (SparkConfig, "staging", "relative/folder", "neither an absolute path"),
         (SparkConfig, "staging", "/a/../b", "neither an absolute path"),
         (SparkConfig, "staging", "s3://bucket", "neither an absolute path"),
+        (SparkConfig, "staging", "gs://bucket/../b", "neither an absolute path"),
+        (SparkConfig, "staging", "abfss://box:key@host/prefix", "neither an absolute path"),
+        (SparkConfig, "staging", "abfss://host/prefix", "neither an absolute path"),
         (LakeConfig, "more", 1, "Extra inputs"),
     ],
 )
@@ -63,9 +65,8 @@ def test_a_mistake_is_refused(model: Any, key: str, value: Any, message: str) ->
 
 def test_a_staging_place_is_a_folder_or_a_bucket_with_a_prefix() -> None:
     assert SparkConfig(staging="/staged/").staging == "/staged"
-    assert SparkConfig(staging="s3://bucket/prefix").staging == "s3://bucket/prefix"
-    assert is_bucket("s3a://bucket/prefix")
-    assert not is_bucket("/staged")
+    for bucket in ("s3://bucket", "s3a://bucket", "gs://a_bucket", "abfss://box@account.host.net"):
+        assert SparkConfig(staging=f"{bucket}/prefix").staging == f"{bucket}/prefix"
 
 
 @pytest.mark.parametrize(

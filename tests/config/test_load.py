@@ -39,6 +39,7 @@ def test_schema_of_the_editors_is_up_to_date() -> None:
         ("/mnt/with space/", "/mnt/with space"),
         ("s3://bucket/pre/fix", "s3://bucket/pre/fix"),
         ("s3a://my-bucket.x/a=1/", "s3a://my-bucket.x/a=1"),
+        ("gs://my_bucket/x", "gs://my_bucket/x"),
         ("/.a/...", "/.a/..."),
     ],
 )
@@ -49,7 +50,7 @@ def test_places_for_staged_rows(written: str, place: str) -> None:
 @pytest.mark.parametrize(
     "written",
     ["", "folder", "./x", "//x", "s3://bucket", "s3://bucket/", "s3://AKIA:planted@bucket/x",
-     "s3://bucket/x?access_key=planted", "s3://bucket/x*", "gs://bucket/planted", "file:///x",
+     "s3://bucket/x?access_key=planted", "s3://bucket/x*", "gcs://bucket/planted", "file:///x",
      "/", "/x//y", "/x/./y", "/x/..", "/../x/", "s3://bucket/./x", "s3://bucket/x/.."],
 )  # fmt: skip
 def test_places_that_are_refused_are_not_shown(written: str) -> None:

@@ -19,10 +19,10 @@ from typing import Final
 from subscriber.demo.postgres_programs import cache_dir, locked
 from tests.ports import free_port
 from tests.waiting import wait_until
-from workers.lake.server.file_store import FileStore
 from workers.lake.server.jars import resolve, resolved_jars, spark_home
 from workers.lake.server.java import find_java
 from workers.lake.server.known_jars import Jar
+from workers.lake.storage.bucket import FileStore
 from workers.parent_death import dying_with_parent
 
 _LIST: Final = Path(__file__).with_name("rest_fixture_jars.txt")

@@ -1,6 +1,6 @@
 """Tables on Google Cloud Storage, as docs/catalogs/stores.md has them, behind a JDBC catalog.
 
-Spark writes the rows and the deletes through Iceberg's client of the store.
+Both writers run: pgsub's own files, and Spark through Iceberg's client of the store. Spark reads.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ def catalog_of(store: FakeGcs, folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["files", "spark"])
 def flow(
+    request: pytest.FixtureRequest,
     publisher: EmbeddedPublisher,
     twin: NativeTwin,
     store: FakeGcs,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Flow]:
-    folder = tmp_path_factory.mktemp("on_gcs")
+    name = f"gcs_{request.param}"
+    folder = tmp_path_factory.mktemp(name)
     pgsub = ReadBySpark(folder / "data")
-    lake = {"catalog": catalog_of(store, folder)}
+    lake = {"catalog": catalog_of(store, folder), "writer": request.param}
     with ExitStack() as after:
         after.callback(pgsub.stop)
         pgsub.up({"subscriptions": {}, "lake": lake, "settings": SETTINGS}, timeout=600)
-        yield after.enter_context(catalog_flow(pgsub, twin, publisher, "on_gcs"))
+        yield after.enter_context(catalog_flow(pgsub, twin, publisher, name))
 
 
 @pytest.mark.parametrize("label", ["copied", "changed"])
@@ -61,13 +63,16 @@ def test_spark_sees_the_rows_of_the_native_subscriber(flow: Flow, table: str, la
     assert flow.same(label, table)
 
 
-def test_the_files_lie_in_the_store_and_are_spark_s(flow: Flow, store: FakeGcs) -> None:
-    files = store.files("warehouse")
+def test_the_files_lie_in_the_store_and_are_the_writer_s(flow: Flow, store: FakeGcs) -> None:
+    files = [name for name in store.files("warehouse") if f"/{flow.name}/" in name]
     assert [name for name in files if name.endswith("metadata.json")]
-    assert [name for name in files if name.endswith(".parquet")]
-    assert not [name for name in files if "/data/pgsub-" in name]
     writers = {row["lake_table"]: row["writer"] for row in flow.pgsub.status("lake_tables")}
-    assert {writers[table] for table in TABLES} == {"spark"}
+    [writer] = {writers[table] for table in TABLES}
+    assert flow.name.endswith(writer)
+    rows = [name for name in files if name.endswith(".parquet")]
+    assert rows
+    ours = [name for name in rows if "/data/pgsub-" in name]
+    assert ours == (rows if writer == "files" else [])
 
 
 def test_check_probes_a_catalog_with_tables_there(
@@ -75,8 +80,8 @@ def test_check_probes_a_catalog_with_tables_there(
 ) -> None:
     pgsub = ReadBySpark(tmp_path / "data")
     catalog = catalog_of(store, tmp_path)
-    entry = {"connection": flow.pub.dsn, "publication": ["pub_on_gcs"]}
-    content = {"subscriptions": {"other": entry}, "lake": {"catalog": catalog}}
+    entry = {"connection": flow.pub.dsn, "publication": [f"pub_{flow.name}"]}
+    content = {"subscriptions": {"other": entry}, "lake": {"catalog": catalog, "writer": "files"}}
     done = pgsub.command("check", str(pgsub.file({**content, "settings": SETTINGS})), timeout=600)
     assert "could be created" in done.stdout + done.stderr
     left = [name for name in store.files("warehouse") if "pgsub_probe" in name]

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.errcodes import InternalError
-from config.lake import is_bucket
 from config.limits import LISTED_FILES
 from workers.lake.api.java_api import JavaApi
 from workers.lake.api.snapshot_commits import commit_snapshot
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile, Place
+from workers.lake.storage.bucket import is_in_bucket
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
 from workers.lake.table import LakeIdent
@@ -63,7 +63,7 @@ def commit_files(
         raise changed_meanwhile(ident)
     at = snapshot.snapshotId()
     update = _update(api, table, change, at)
-    if not (_replaces_files(change) and is_bucket(str(table.location()))):
+    if not (_replaces_files(change) and is_in_bucket(str(table.location()))):
         update.scanManifestsWith(api.in_this_thread)
     update.toBranch(branch)
     for key, value in change.summary.items():

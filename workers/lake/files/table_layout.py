@@ -199,8 +199,8 @@ _ELSEWHERE: Final = (
     "encryption.key-id",
 )
 _STORE: Final = (
-    "A worker reaches a folder, and S3 with plain or lent keys; this table lies elsewhere, or asks "
-    "for more: encryption, remote signing, roles, access points."
+    "A worker reaches a folder, and a bucket of S3, Google or Azure with plain or lent keys; this "
+    "table lies elsewhere, or asks for more: encryption, remote signing, roles, access points."
 )
 
 

@@ -1,7 +1,7 @@
 """The file store of a catalog's tables: S3, Google Cloud Storage, Azure, or a disk.
 
 Iceberg's runtime has the classes that speak to the stores, but not the clients of the stores. The
-clients are 60 to 80 MB each, so only a configuration that names a store gets the client.
+clients are up to 80 MB, so only a configuration that names a store gets the client.
 
 The store follows from the first of: ``io-impl``, the kind of the catalog, the scheme of
 ``warehouse``, and the keys of a store (``s3.…``, ``gcs.…``, ``adls.…``). A REST catalog may know
@@ -13,19 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final
 
 from config.lake import catalog_kind, plain_keys
-
-
-class FileStore(Enum):
-    """A store that needs a client; the value is the class of Iceberg's that speaks to the store."""
-
-    S3 = "org.apache.iceberg.aws.s3.S3FileIO"
-    GCS = "org.apache.iceberg.gcp.gcs.GCSFileIO"
-    ADLS = "org.apache.iceberg.azure.adlsv2.ADLSFileIO"
-
+from workers.lake.storage.bucket import FileStore
 
 _SCHEMES: Final = {
     "s3": FileStore.S3,

@@ -15,7 +15,7 @@ from typing import Final
 
 from catalog.errcodes import UNDEFINED_FILE, IoError
 from workers.lake.server.jars import locked, put, sha256
-from workers.lake.server.known_jars import BY_HAND, OPTIONAL, needed_jars
+from workers.lake.server.known_jars import OPTIONAL, needed_jars
 
 SUMS: Final = "SHA256SUMS"
 
@@ -40,7 +40,7 @@ def take_jars(folder: Path, home: Path, catalog: Mapping[str, str] | None = None
     58P01 if the folder lacks a jar that ``catalog`` needs, 58030 if a file is not the jar. Every
     file is compared with the checksum in this program, so ``SHA256SUMS`` is for people.
     """
-    needed = [jar for jar in needed_jars(catalog or {}) if jar.sha256 != BY_HAND]
+    needed = needed_jars(catalog or {})
     for jar in needed:
         if not (folder / jar.file_name).is_file():
             raise IoError(

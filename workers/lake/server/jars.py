@@ -27,7 +27,7 @@ from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 from config.limits import JARS_FETCH_SECONDS
 from workers.lake.server.class_archive import ensure_base
 from workers.lake.server.java import Java, write_trust_store
-from workers.lake.server.known_jars import BY_HAND, JARS, Jar, needed_jars
+from workers.lake.server.known_jars import JARS, Jar, needed_jars
 
 log = logging.getLogger(__name__)
 
@@ -130,13 +130,6 @@ def put(jar: Jar, source: Path, home: Path) -> Path:
 
 def resolve(java: Java, jars: Sequence[Jar], home: Path, conf: Mapping[str, str]) -> list[Path]:
     """Fetch jars to ``home``; 55000 if a jar is unavailable, 58030 if a file is wrong."""
-    for jar in jars:
-        if jar.sha256 == BY_HAND:
-            raise ObjectNotInPrerequisiteState(
-                f'the catalog needs the jar "{jar.coordinates}"',
-                detail="pgsub does not fetch the jar, because pgsub knows no checksum of the file.",
-                hint=f'Put the file into "{home / "jars"}" as "{jar.file_name}".',
-            )
     log.info("resolving %s into %s", ", ".join(jar.coordinates for jar in jars), home)
     with tempfile.TemporaryDirectory(prefix="pgsub-ivy-") as name:
         output = _run_ivy(java, jars, Path(name), home, conf)

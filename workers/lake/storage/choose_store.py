@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from config.lake import is_bucket
+from workers.lake.storage.bucket import bucket_at
 from workers.lake.storage.local_path import is_local
 from workers.lake.storage.local_store import LocalStore
-from workers.lake.storage.object_store import ObjectStore, bucket_of
+from workers.lake.storage.object_store import ObjectStore
 from workers.lake.storage.store import TableStore
 
 
 def store_for(location: str) -> TableStore | None:
-    """The store of a table's location (a path, ``file:``, ``s3:``, ``s3a:``); None for others."""
+    """The store of a table's location: a path, ``file:``, or a bucket; None for others."""
     if is_local(location):
         return LocalStore()
-    return ObjectStore(bucket_of(location)) if is_bucket(location) else None
+    bucket = bucket_at(location)
+    return None if bucket is None else ObjectStore(bucket)
 
 
 def staging_store(folder: str) -> TableStore:
     """The store of a staging folder or of a staged file, by its path."""
-    return ObjectStore(bucket_of(folder)) if is_bucket(folder) else LocalStore(is_staging=True)
+    bucket = bucket_at(folder)
+    return LocalStore(is_staging=True) if bucket is None else ObjectStore(bucket)
 
 
 def make_durable(folders: Iterable[str]) -> None:

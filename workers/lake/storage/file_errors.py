@@ -2,7 +2,7 @@
 
 An ``OSError`` becomes 53100 (no space left) or 58030 (any other failure). The text never
 quotes a file name, bucket, host, key or value. From the original error only the system's text for
-the error number is used, or the words with which AWS names the failed request.
+the error number is used, or the words and numbers with which a store names the failure.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from typing import Final
 from catalog.errcodes import DISK_FULL, IO_ERROR, IoError
 
 _AWS: Final = re.compile(r"AWS Error [A-Z_]+(?: \(HTTP status \d+\))? during \w+ operation")
+_GOOGLE: Final = re.compile(r"google::cloud::Status\(([A-Z_]+):")
+_GOOGLE_CALL: Final = re.compile(r"gcloud-cpp\.retry\.function=(\w+)")
+_GOOGLE_STATUS: Final = re.compile(r"http_status_code=(\d{3})")
+_AZURE: Final = re.compile(r"Azure Error: \[(\w*)\](?: (\d{3}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,14 @@ def file_errors(use: FileUse) -> Iterator[None]:
 
 def reason(error: OSError) -> str:
     """The reason of a failure, without the names that the error's text may quote."""
-    if found := _AWS.search(f"{error}"):
+    said = f"{error}"
+    if found := _AWS.search(said):
         return found.group(0)
+    if found := _GOOGLE.search(said):
+        status, call = _GOOGLE_STATUS.search(said), _GOOGLE_CALL.search(said)
+        number = f" (HTTP status {status[1]})" if status else ""
+        return f"Google Error {found[1]}{number}" + (f" during {call[1]}" if call else "")
+    if found := _AZURE.search(said):
+        number = f" (HTTP status {found[2]})" if found[2] else ""
+        return f"Azure Error {found[1] or 'NO_ANSWER'}{number}"
     return os.strerror(error.errno) if error.errno else type(error).__name__

@@ -1,9 +1,15 @@
-"""ObjectStore: files in a bucket of an S3-compatible store.
+"""ObjectStore: files in a bucket of S3, Google Cloud Storage or Azure, through pyarrow.
 
-A path is ``s3://bucket/key``, or ``s3a://bucket/key`` where Spark calls the store so. Paths hold no
-credentials. The files of a table are reached as the table's own file access says (``StoreAccess``).
-For staged files pyarrow takes credentials, region and endpoint from the environment, a profile or
-the instance, as every AWS client does; Spark has separate credentials.
+A path has the form of a table's metadata (``bucket``). Paths hold no credentials. The files of a
+table are reached as the table's own file access says (``StoreAccess``). For staged files pyarrow
+takes credentials, region and endpoint from the environment, a profile or the machine, as every
+client of the store does; Spark has separate credentials.
+
+Pyarrow shows the stores in different ways, and this module makes one of them:
+
+* A folder of Google's is in no listing of the folder above, so all files below are listed.
+* ``delete_dir`` raises for a missing folder of Google's and has no error number for the reason.
+* Azure shows an empty file while the file is written. Others show a file from its closing on.
 """
 
 from __future__ import annotations
@@ -14,43 +20,39 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
 
-from config.lake import is_bucket
 from config.limits import READ_AT_ONCE_BYTES
 from config.monitor_limits import LENT_KEY_SESSIONS
+from workers.lake.storage.adls_access import AdlsAccess
+from workers.lake.storage.bucket import Bucket, FileStore, bucket_at, key_of
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
+from workers.lake.storage.gcs_access import GcsAccess
+from workers.lake.storage.s3_access import S3Access
 from workers.lake.storage.store import TableStore
 from workers.lake.storage.store_access import StoreAccess
 
 log = logging.getLogger(__name__)
 
 
+ACCESS: Final[dict[FileStore, type[StoreAccess]]] = {
+    FileStore.S3: S3Access,
+    FileStore.GCS: GcsAccess,
+    FileStore.ADLS: AdlsAccess,
+}
+"""The access of each kind of store."""
+
+
 @lru_cache(LENT_KEY_SESSIONS)
-def bucket_file_system(bucket: str, access: StoreAccess | None = None) -> Any:
+def bucket_file_system(bucket: Bucket, access: StoreAccess | None = None) -> Any:
     """Pyarrow's file system for a bucket."""
-    if access is not None:
-        given = access.arguments()
-        if not access.region and not access.endpoint:
-            given["region"] = fs.resolve_s3_region(bucket)
-        # A small file is then one request. Otherwise every file is an upload of parts: three.
-        given["allow_delayed_open"] = True
-        return fs.S3FileSystem(**given)
-    # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
-    return fs.FileSystem.from_uri(f"s3://{bucket}")[0]
-
-
-def bucket_of(location: str) -> str:
-    """The bucket of a location."""
-    return _key(location).partition("/")[0]
-
-
-def _key(path: str) -> str:
-    """The path as pyarrow writes it: bucket and key, without the scheme."""
-    return path.partition("://")[2]
+    if access is None and bucket.kind is FileStore.S3:
+        # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
+        return fs.FileSystem.from_uri(f"s3://{bucket.name}")[0]
+    return (access or ACCESS[bucket.kind]()).file_system(bucket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class ObjectStore(TableStore):
     the file, because the names of staged files and folders are never used again.
     """
 
-    bucket: str
+    bucket: Bucket
     access: StoreAccess | None = None
 
     @property
@@ -74,15 +76,15 @@ class ObjectStore(TableStore):
 
     def holds(self, path: str) -> bool:
         """Is the path in the bucket?"""
-        return is_bucket(path) and bucket_of(path) == self.bucket
+        return bucket_at(path) == self.bucket
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         """Open an object for reading; every read is a request. A small one is read at once."""
         with self.errors():
             if size is None:
-                file: pa.NativeFile = self._system.open_input_file(_key(path))
+                file: pa.NativeFile = self._system.open_input_file(key_of(path))
                 return file
-            file = _open_known(self._system, _key(path), size)
+            file = _open_known(self._system, key_of(path), size)
             if size > READ_AT_ONCE_BYTES:
                 return file
             with file:
@@ -90,14 +92,14 @@ class ObjectStore(TableStore):
 
     @contextlib.contextmanager
     def create(self, path: str) -> Iterator[pa.NativeFile]:
-        """Write a new object, visible from its closing on.
+        """Write a new object, complete from its closing on.
 
         Pyarrow cannot abort an upload. An object whose block raises is therefore completed and then
         removed. An existing object of the same path is replaced, because looking
         for the object costs a request.
         """
         with self.errors():
-            file = self._system.open_output_stream(_key(path), compression=None)
+            file = self._system.open_output_stream(key_of(path), compression=None)
             try:
                 with file:
                     yield file
@@ -107,40 +109,52 @@ class ObjectStore(TableStore):
 
     def size(self, path: str) -> int:
         """The object's size in bytes."""
-        with self.errors(), self._system.open_input_file(_key(path)) as file:
+        with self.errors(), self._system.open_input_file(key_of(path)) as file:
             return int(file.size())
 
     def copy(self, path: str, to: str) -> None:
         """Copy inside the store."""
         with self.errors():
-            self._system.copy_file(_key(path), _key(to))
+            self._system.copy_file(key_of(path), key_of(to))
 
     def remove(self, path: str) -> None:
         """Remove an object; no error if the object is missing."""
         with _logged():
-            self._system.delete_file(_key(path))
+            self._system.delete_file(key_of(path))
 
     def list_prefix(self, folder: str, prefix: str) -> list[str]:
         """The paths of a folder's objects with ``prefix``."""
-        found = self._listed(folder, prefix)
-        return [f"{folder}/{each.base_name}" for each in found if each.type is fs.FileType.File]
+        found = self._listed(folder)
+        files = (each.base_name for each in found if each.type is fs.FileType.File)
+        return [f"{folder}/{name}" for name in files if name.startswith(prefix)]
 
     def remove_folder(self, folder: str) -> None:
         """Remove all objects of a folder."""
         with _logged():
-            self._system.delete_dir(_key(folder))
+            if self._has_folders:
+                self._system.delete_dir(key_of(folder))
+            else:
+                self._system.delete_dir_contents(key_of(folder), missing_dir_ok=True)
 
     def remove_folders(self, folder: str, prefix: str, *, keep: str = "") -> None:
         """Remove the folders in ``folder`` with ``prefix``, except the path ``keep``."""
-        for each in self._listed(folder, prefix):
-            if f"{folder}/{each.base_name}" != keep:
-                self.remove_folder(f"{folder}/{each.base_name}")
+        found = self._listed(folder, recursive=not self._has_folders)
+        above = f"{key_of(folder)}/"
+        names = {each.path.removeprefix(above).partition("/")[0] for each in found}
+        for name in sorted(names):
+            if name.startswith(prefix) and f"{folder}/{name}" != keep:
+                self.remove_folder(f"{folder}/{name}")
 
-    def _listed(self, folder: str, prefix: str) -> list[Any]:
+    @property
+    def _has_folders(self) -> bool:
+        """Does pyarrow show folders of the store as it shows those of a disk?"""
+        return self.bucket.kind is not FileStore.GCS
+
+    def _listed(self, folder: str, *, recursive: bool = False) -> list[Any]:
         with self.errors():
-            chosen = fs.FileSelector(_key(folder), allow_not_found=True)
-            found = self._system.get_file_info(chosen)
-        return [each for each in found if each.base_name.startswith(prefix)]
+            chosen = fs.FileSelector(key_of(folder), allow_not_found=True, recursive=recursive)
+            found: list[Any] = self._system.get_file_info(chosen)
+        return found
 
     def make_durable(self, folders: Collection[str]) -> None:
         """Do nothing: the store has answered every write, so every object is safe."""

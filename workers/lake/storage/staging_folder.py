@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from config.lake import is_bucket
+from workers.lake.storage.bucket import is_in_bucket
 from workers.lake.storage.choose_store import staging_store
 from workers.lake.storage.file_errors import STAGED_FILES, file_errors
 
@@ -28,7 +28,7 @@ def own_place(place: str, data_dir: Path) -> str:
     58030 if the place is a missing folder, for example one that is not mounted.
     """
     with file_errors(STAGED_FILES):
-        if not is_bucket(place):
+        if not is_in_bucket(place):
             os.scandir(place).close()
         folder = data_dir / "staging"
         folder.mkdir(mode=0o700, exist_ok=True)

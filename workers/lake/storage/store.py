@@ -4,7 +4,7 @@ A worker reads and writes files through a store and never asks for the kind of s
 implementations:
 
 * ``LocalStore``: a disk that the worker and the lake server reach by the same path.
-* ``ObjectStore``: a bucket of an S3-compatible store, through pyarrow.
+* ``ObjectStore``: a bucket of S3, Google Cloud Storage or Azure, through pyarrow.
 
 The worker chooses the store once per table (``choose_store``, and ``api.table_store`` for a table
 in a bucket, whose keys Iceberg knows).

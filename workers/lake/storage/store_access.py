@@ -1,62 +1,49 @@
-"""How a worker reaches a bucket: keys, region and endpoint, as a table's own file access has them.
+"""How a worker reaches a bucket: keys and address, as a table's own file access has them.
 
 Iceberg gives every table an object that reads and writes the table's files, with properties from
 the catalog and from the configuration. A worker uses the same properties, so that a table has one
-set of keys. Without a key in the properties, pyarrow takes the environment, a profile or an
-instance's role, as Iceberg does.
+set of keys. Without a key in the properties, pyarrow looks for one where the store's clients do, as
+Iceberg does.
 
-A catalog may lend keys with a session token, for a time. Iceberg has new keys whenever a table is
-loaded; ``is_stale`` says when the worker has to ask for them.
+A catalog may lend keys for a time. Iceberg has new keys whenever a table is loaded; ``is_stale``
+says when the worker has to ask for them.
 
-The worker leaves a table to Spark if a property asks for something that only Iceberg's client does:
-encryption with a key of the user, signing by the catalog, roles, access points.
+Each kind of store has an access (``s3_access``, ``gcs_access``, ``adls_access``). The worker leaves
+a table to Spark if a property asks for something that only Iceberg's client does.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn, Self
 
 from config.monitor_limits import LENT_KEYS_SECONDS
-
-_KEY: Final = "s3.access-key-id"
-_SECRET: Final = "s3.secret-access-key"  # noqa: S105 - the name of a property
-_ENDPOINT: Final = "s3.endpoint"
-_PATH_STYLE: Final = "s3.path-style-access"
-_REGION: Final = "client.region"
-_TOKEN: Final = "s3.session-token"  # noqa: S105 - the name of a property
-_EXPIRES: Final = "s3.session-token-expires-at-ms"
-_UNDERSTOOD: Final = frozenset({_KEY, _SECRET, _ENDPOINT, _PATH_STYLE, _REGION, _TOKEN, _EXPIRES})
-_WITHOUT_EFFECT: Final = (
-    "s3.checksum-enabled",
-    "s3.multipart.",
-    "s3.staging-dir",
-    "s3.retry.",
-    "s3.delete.",
-    "s3.preload-client-enabled",
-    "s3.analytics-accelerator.",
-    "s3.connection.",
-    "client.refresh-credentials-",
-)
-"""Properties that change how Iceberg's client works, and no file."""
+from workers.lake.storage.bucket import Bucket
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAccess:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAccess(ABC):
     """Keys and address of a store. A value is never shown, and never leaves the process.
 
     ``expires`` is the Unix time at which lent keys end; 0 for keys that do not.
     """
 
-    key: str = field(default="", repr=False)
-    secret: str = field(default="", repr=False)
-    region: str = ""
-    endpoint: str = field(default="", repr=False)
-    path_style: bool = False
-    token: str = field(default="", repr=False)
+    prefixes: ClassVar[tuple[str, ...]]
+    """The beginnings of the properties that are about the store."""
+
     expires: float = 0.0
+
+    @classmethod
+    @abstractmethod
+    def of(cls, bucket: Bucket, properties: Mapping[str, str]) -> Self | None:
+        """The access by the properties of a table's file access; None if only Iceberg has it."""
+
+    @abstractmethod
+    def file_system(self, bucket: Bucket) -> Any:
+        """Pyarrow's file system for a bucket."""
 
     @property
     def is_stale(self) -> bool:
@@ -67,34 +54,18 @@ class StoreAccess:
         """Refuse to be pickled: what Spark's tasks get is part of a plan."""
         raise TypeError("the keys of a store stay in the process")
 
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of pyarrow's ``S3FileSystem``."""
-        given: dict[str, Any] = {}
-        if self.key:
-            given |= {"access_key": self.key, "secret_key": self.secret}
-            given |= {"session_token": self.token} if self.token else {}
-        if self.region:
-            given["region"] = self.region
-        if self.endpoint:
-            scheme, _, host = self.endpoint.rpartition("://")
-            given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
-            given["force_virtual_addressing"] = not self.path_style
-        return given
+    @classmethod
+    def _understands(
+        cls,
+        properties: Mapping[str, str],
+        understood: Collection[str],
+        without_effect: tuple[str, ...],
+    ) -> bool:
+        """Are all properties about the store understood, or without an effect on files?"""
+        about = (name for name in properties if name.startswith(cls.prefixes))
+        return all(name in understood or name.startswith(without_effect) for name in about)
 
 
-def access_of(properties: Mapping[str, str]) -> StoreAccess | None:
-    """The access that the properties of a table's file access give; None if only Iceberg has it."""
-    for name in properties:
-        if name.startswith(("s3.", "client.")) and not (
-            name in _UNDERSTOOD or name.startswith(_WITHOUT_EFFECT)
-        ):
-            return None
-    return StoreAccess(
-        properties.get(_KEY, ""),
-        properties.get(_SECRET, ""),
-        properties.get(_REGION, ""),
-        properties.get(_ENDPOINT, ""),
-        properties.get(_PATH_STYLE, "false").lower() == "true",
-        properties.get(_TOKEN, ""),
-        int(properties.get(_EXPIRES, "0")) / 1000,
-    )
+def seconds(milliseconds: str) -> float:
+    """The Unix time in seconds of a property in milliseconds."""
+    return int(milliseconds) / 1000

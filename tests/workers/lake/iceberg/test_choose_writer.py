@@ -21,9 +21,10 @@ from workers.lake.segment import RowsOf
 from workers.lake.sql.other_writers import NO_OTHER_WRITERS
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.sql.table_api import SqlTableApi
+from workers.lake.storage.bucket import Bucket, FileStore
 from workers.lake.storage.object_store import ObjectStore
+from workers.lake.storage.s3_access import S3Access
 from workers.lake.storage.staging import Staging
-from workers.lake.storage.store_access import access_of
 from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
     ANOTHER_TABLE,
@@ -186,8 +187,9 @@ def test_files_of_a_former_word_are_removed(tmp_path: Any) -> None:
 def test_a_table_is_read_again_when_its_keys_end(tmp_path: Any) -> None:
     lent = {"s3.access-key-id": "k", "s3.session-token-expires-at-ms": "1000"}
     catalog = Catalog(location="s3://bucket/t")
-    accesses = access_of(lent), access_of({})
-    catalog.stores = iter([ObjectStore("bucket", access) for access in accesses])
+    bucket = Bucket(FileStore.S3, "bucket")
+    accesses = S3Access.of(bucket, lent), S3Access.of(bucket, {})
+    catalog.stores = iter([ObjectStore(bucket, access) for access in accesses])
     tables = of_files(tmp_path, catalog)
     first = tables.files(IDENT)
     second = tables.files(IDENT)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.lake.server.file_store import FileStore, clients_of, missing_io, store_of
+from workers.lake.server.file_store import clients_of, missing_io, store_of
+from workers.lake.storage.bucket import FileStore
 
 S3, GCS, ADLS = FileStore.S3, FileStore.GCS, FileStore.ADLS
 

@@ -10,10 +10,9 @@ import pytest
 
 from catalog.errcodes import IoError, ObjectNotInPrerequisiteState
 from workers.lake.server import jars
-from workers.lake.server.file_store import FileStore
 from workers.lake.server.jars import ivy_home, put, resolve, resolved_jars, sha256, spark_home
 from workers.lake.server.java import Java
-from workers.lake.server.known_jars import CLIENTS, JARS, POSTGRESQL, Jar
+from workers.lake.server.known_jars import JARS, POSTGRESQL, Jar
 
 
 def test_spark_brings_its_jars_along() -> None:
@@ -64,15 +63,6 @@ def test_the_named_repositories_come_before_maven_central(
     text = jars._write_settings(tmp_path, conf).read_text()
     places = [text.index(each) for each in ("one.example/a?b&amp;c", "two.example", "repo1.maven")]
     assert places == sorted(places)
-
-
-def test_a_jar_that_is_not_fetched_is_named_with_its_place(tmp_path: Path) -> None:
-    azure = CLIENTS[FileStore.ADLS]
-    with pytest.raises(ObjectNotInPrerequisiteState, match=azure.coordinates) as error:
-        resolve(Java(tmp_path / "no java", 17), [azure], tmp_path, {})
-    assert error.value.hint is not None
-    assert str(tmp_path / "jars") in error.value.hint
-    assert azure.file_name in error.value.hint
 
 
 def test_a_jar_that_no_repository_has_is_named_with_its_place(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from catalog.errcodes import IoError
-from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, FileUse, file_errors
+from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, FileUse, file_errors, reason
 
 
 @pytest.mark.parametrize("use", [STAGED_FILES, TABLE_FILES])
@@ -46,3 +46,24 @@ def test_arrow_s_errors_name_files_and_are_told_without() -> None:
 def test_other_errors_pass() -> None:
     with pytest.raises(pa.ArrowInvalid), file_errors(TABLE_FILES):
         raise pa.ArrowInvalid("damaged")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "google::cloud::Status(UNAVAILABLE: planted error_info={metadata={"
+            "gcloud-cpp.retry.function=GetObjectMetadata, original-message=planted}})",
+            "Google Error UNAVAILABLE during GetObjectMetadata",
+        ),
+        ("google::cloud::Status(UNAUTHENTICATED: planted)", "Google Error UNAUTHENTICATED"),
+        (
+            "GetProperties failed for 'https://planted'. Azure Error: [AuthorizationFailure] 403 x",
+            "Azure Error AuthorizationFailure (HTTP status 403)",
+        ),
+        ("planted. Azure Error: [] Fail to get a new connection", "Azure Error NO_ANSWER"),
+    ],
+)
+def test_the_words_of_google_and_azure_are_told_without_names(said: str, told: str) -> None:
+    assert reason(OSError(said)) == told
+    assert reason(FileNotFoundError(2, said)) == told

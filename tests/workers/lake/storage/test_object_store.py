@@ -13,12 +13,15 @@ from tests.object_store import REGION
 from tests.object_store import object_store as running
 from tests.workers.lake.storage.conftest import SECRET
 from workers.lake.storage import object_store
+from workers.lake.storage.bucket import Bucket, FileStore
 from workers.lake.storage.object_store import ObjectStore
-from workers.lake.storage.store_access import access_of
+from workers.lake.storage.s3_access import S3Access
+
+BUCKET = Bucket(FileStore.S3, "bucket")
 
 
 def test_spark_is_told_the_same_name() -> None:
-    assert ObjectStore("bucket").spark_path("s3a://bucket/x.parquet") == "s3a://bucket/x.parquet"
+    assert ObjectStore(BUCKET).spark_path("s3a://bucket/x.parquet") == "s3a://bucket/x.parquet"
 
 
 def test_what_a_store_does_not_remove_stops_nobody(
@@ -34,7 +37,7 @@ def test_what_a_store_does_not_remove_stops_nobody(
             raise OSError("AWS Error UNKNOWN (HTTP status 503) during DeleteObjects operation: p/1")
 
     monkeypatch.setattr(object_store, "bucket_file_system", lambda *_: Refusing())
-    ObjectStore("bucket").remove_folders("s3://bucket/p", "1_0_")
+    ObjectStore(BUCKET).remove_folders("s3://bucket/p", "1_0_")
     assert "staged files: AWS Error UNKNOWN (HTTP status 503) during DeleteObjects" in caplog.text
     assert "operation: p/1" not in caplog.text
 
@@ -46,7 +49,7 @@ def test_a_store_that_is_away_is_told_and_what_it_keeps_is_no_error(
         endpoint_override="127.0.0.1:1", scheme="http", access_key="key", secret_key=SECRET
     )
     monkeypatch.setattr(object_store, "bucket_file_system", lambda *_: away)
-    store = ObjectStore("bucket")
+    store = ObjectStore(BUCKET)
     with pytest.raises(ReplicationError) as error:
         store.remove_folders("s3://bucket/p", "1_0_")
     assert error.value.code == "58030"
@@ -73,14 +76,14 @@ def test_a_table_s_keys_open_a_store_that_the_environment_does_not_know(
             "client.region": REGION,
         }
         path = f"s3://{server.bucket}/lake/t/data/a.parquet"
-        store = ObjectStore(server.bucket, access_of(given))
+        bucket = Bucket(FileStore.S3, server.bucket)
+        store = ObjectStore(bucket, S3Access.of(bucket, given))
         with store.create(path) as file:
             file.write(b"0123")
         assert store.size(path) == 4
         assert store.list_prefix(path.rpartition("/")[0], "a") == [path]
-        wrong = ObjectStore(
-            server.bucket, access_of({**given, "s3.secret-access-key": "planted-wrong"})
-        )
+        other = {**given, "s3.secret-access-key": "planted-wrong"}
+        wrong = ObjectStore(bucket, S3Access.of(bucket, other))
         with pytest.raises(ReplicationError) as error, wrong.create(path) as file:
             file.write(b"0123")
         assert error.value.primary == "could not use the files of a lake table"

@@ -1,4 +1,4 @@
-"""The contract of TableStore, on a local disk and on an S3-compatible store."""
+"""The contract of TableStore, on a local disk and on each kind of object store."""
 
 from __future__ import annotations
 
@@ -110,11 +110,14 @@ def test_a_copy_outlives_the_first_file(place: Place, store: TableStore) -> None
         assert file.read() == b"same"
 
 
-def test_what_is_not_there_is_removed_without_an_error(place: Place, store: TableStore) -> None:
+def test_what_is_not_there_is_removed_without_an_error(
+    place: Place, store: TableStore, caplog: pytest.LogCaptureFixture
+) -> None:
     store.remove(f"{place.location}/none")
     store.remove_folder(f"{place.location}/none")
     store.remove_folders(f"{place.location}/none", "a")
     assert store.list_prefix(f"{place.location}/none", "a") == []
+    assert not caplog.records
 
 
 def test_files_of_one_prefix_are_listed(place: Place, store: TableStore) -> None:

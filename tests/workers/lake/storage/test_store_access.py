@@ -1,4 +1,4 @@
-"""A worker's way into a bucket, from the properties of a table's file access."""
+"""What the ways into all stores have in common: the keys end, and stay in the process."""
 
 from __future__ import annotations
 
@@ -6,74 +6,36 @@ import pickle
 
 import pytest
 
-from workers.lake.storage.object_store import ObjectStore
-from workers.lake.storage.store_access import StoreAccess, access_of
+from workers.lake.storage.adls_access import AdlsAccess
+from workers.lake.storage.bucket import Bucket, FileStore
+from workers.lake.storage.gcs_access import GcsAccess
+from workers.lake.storage.object_store import ACCESS, ObjectStore
+from workers.lake.storage.s3_access import S3Access
+from workers.lake.storage.store_access import StoreAccess
 
-KEYS = {"s3.access-key-id": "planted-key", "s3.secret-access-key": "planted-secret"}
-
-
-def test_keys_and_address_become_pyarrow_s_arguments() -> None:
-    access = access_of(
-        {
-            **KEYS,
-            "client.region": "eu-central-1",
-            "s3.endpoint": "http://127.0.0.1:9000/",
-            "s3.path-style-access": "true",
-            "s3.retry.num-retries": "9",
-            "uri": "a catalog's",
-        }
-    )
-    assert access is not None
-    assert access.arguments() == {
-        "access_key": "planted-key",
-        "secret_key": "planted-secret",
-        "region": "eu-central-1",
-        "endpoint_override": "127.0.0.1:9000",
-        "scheme": "http",
-        "force_virtual_addressing": False,
-    }
-
-
-def test_without_properties_the_environment_counts() -> None:
-    access = access_of({})
-    assert access == StoreAccess()
-    assert access.arguments() == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "s3.sse.type",
-        "s3.remote-signing-enabled",
-        "s3.access-points.bucket",
-        "s3.acl",
-        "client.assume-role.arn",
-        "client.factory",
-        "client.credentials-provider",
-        "s3.some-later-property",
-    ],
+LENT = (
+    S3Access("planted", "planted", token="planted", expires=1000.0),
+    GcsAccess("planted", endpoint="planted", expires=1000.0),
+    AdlsAccess(key="planted", signature="planted", expires=1000.0),
 )
-def test_what_only_iceberg_s_client_does_is_left_to_spark(name: str) -> None:
-    assert access_of({**KEYS, name: "x"}) is None
 
 
-def test_lent_keys_have_a_token_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    lent = {**KEYS, "s3.session-token": "planted", "s3.session-token-expires-at-ms": "1000000"}
-    access = access_of(lent)
-    assert access is not None
-    assert access.arguments()["session_token"] == "planted"
-    for now, stale in ((699.0, False), (701.0, True), (2000.0, True)):
-        monkeypatch.setattr("time.time", lambda now=now: now)
-        assert access.is_stale is stale
-        assert ObjectStore("bucket", access).is_stale is stale
-    assert not StoreAccess("k", "s", token="for ever").is_stale
-    assert "planted" not in repr(access)
-
-
-def test_the_keys_are_neither_shown_nor_pickled() -> None:
-    access = access_of({**KEYS, "s3.endpoint": "http://planted-host"})
-    store = ObjectStore("bucket", access)
+@pytest.mark.parametrize("access", LENT, ids=lambda access: type(access).__name__)
+def test_lent_keys_end_and_are_neither_shown_nor_pickled(
+    access: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ObjectStore(Bucket(FileStore.S3, "bucket"), access)
     assert "planted" not in repr(store)
     with pytest.raises(TypeError, match="stay in the process"):
         pickle.dumps(store)
-    pickle.dumps(ObjectStore("bucket"))
+    for now, stale in ((699.0, False), (701.0, True), (2000.0, True)):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        assert store.is_stale is stale
+
+
+@pytest.mark.parametrize("kind", FileStore)
+def test_every_kind_of_store_has_a_way_in_without_keys(kind: FileStore) -> None:
+    bucket = Bucket(kind, "bucket", "account.dfs.core.windows.net")
+    access = ACCESS[kind].of(bucket, {})
+    assert access == ACCESS[kind]()
+    assert not access.is_stale

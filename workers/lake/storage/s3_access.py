@@ -1,0 +1,90 @@
+"""How a worker reaches a bucket of S3, or of a compatible store.
+
+Only Iceberg's client does encryption with a key of the user, signing by the catalog, roles and
+access points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Self
+
+from pyarrow import fs
+
+from workers.lake.storage.bucket import Bucket
+from workers.lake.storage.store_access import StoreAccess, seconds
+
+_KEY: Final = "s3.access-key-id"
+_SECRET: Final = "s3.secret-access-key"  # noqa: S105 - the name of a property
+_ENDPOINT: Final = "s3.endpoint"
+_PATH_STYLE: Final = "s3.path-style-access"
+_REGION: Final = "client.region"
+_TOKEN: Final = "s3.session-token"  # noqa: S105 - the name of a property
+_EXPIRES: Final = "s3.session-token-expires-at-ms"
+_UNDERSTOOD: Final = frozenset({_KEY, _SECRET, _ENDPOINT, _PATH_STYLE, _REGION, _TOKEN, _EXPIRES})
+_WITHOUT_EFFECT: Final = (
+    "s3.checksum-enabled",
+    "s3.multipart.",
+    "s3.staging-dir",
+    "s3.retry.",
+    "s3.delete.",
+    "s3.preload-client-enabled",
+    "s3.analytics-accelerator.",
+    "s3.connection.",
+    "client.refresh-credentials-",
+)
+"""Properties that change how Iceberg's client works, and no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Access(StoreAccess):
+    """Keys, region and endpoint."""
+
+    prefixes: ClassVar[tuple[str, ...]] = ("s3.", "client.")
+
+    key: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+    region: str = ""
+    endpoint: str = field(default="", repr=False)
+    path_style: bool = False
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, bucket: Bucket, properties: Mapping[str, str]) -> Self | None:
+        """See ``StoreAccess.of``. A bucket's name changes nothing."""
+        del bucket
+        if not cls._understands(properties, _UNDERSTOOD, _WITHOUT_EFFECT):
+            return None
+        return cls(
+            properties.get(_KEY, ""),
+            properties.get(_SECRET, ""),
+            properties.get(_REGION, ""),
+            properties.get(_ENDPOINT, ""),
+            properties.get(_PATH_STYLE, "false").lower() == "true",
+            properties.get(_TOKEN, ""),
+            expires=seconds(properties.get(_EXPIRES, "0")),
+        )
+
+    def file_system(self, bucket: Bucket) -> Any:
+        """See ``StoreAccess.file_system``."""
+        given = self.arguments()
+        if not self.region and not self.endpoint:
+            given["region"] = fs.resolve_s3_region(bucket.name)
+        # A small file is then one request. Otherwise every file is an upload of parts: three.
+        given["allow_delayed_open"] = True
+        return fs.S3FileSystem(**given)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of pyarrow's ``S3FileSystem``."""
+        given: dict[str, Any] = {}
+        if self.key:
+            given |= {"access_key": self.key, "secret_key": self.secret}
+            given |= {"session_token": self.token} if self.token else {}
+        if self.region:
+            given["region"] = self.region
+        if self.endpoint:
+            scheme, _, host = self.endpoint.rpartition("://")
+            given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+            given["force_virtual_addressing"] = not self.path_style
+        return given
