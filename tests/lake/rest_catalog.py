@@ -26,6 +26,12 @@ from workers.lake.storage.bucket import FileStore
 from workers.parent_death import dying_with_parent
 
 _LIST: Final = Path(__file__).with_name("rest_fixture_jars.txt")
+_ON_GOOGLE: Final = Jar(
+    "org.apache.iceberg",
+    "iceberg-gcp",
+    "1.11.0",
+    "829defc338bde170cc1690b9943a02e04a3abccca0634b936109c2b3e43ce7f1",
+)
 PATIENCE: Final = 120.0
 
 
@@ -38,17 +44,18 @@ class RestCatalog:
     log: Path
 
 
-def fixture_jars() -> list[Path]:
-    """The server's class path."""
+def fixture_jars(io: str = FileStore.S3.value) -> list[Path]:
+    """The server's class path; ``io`` is Iceberg's class for the store."""
     java = find_java()
     wanted = [_jar(line) for line in _LIST.read_text().splitlines()]
+    wanted += [_ON_GOOGLE] if io == FileStore.GCS.value else []
     home = cache_dir() / "rest-fixture"
     paths = [home / "jars" / jar.file_name for jar in wanted]
     with locked(home.with_name(f"{home.name}.lock")):
         missing = [jar for jar, path in zip(wanted, paths, strict=True) if not path.is_file()]
         if missing:
             resolve(java, missing, home, {})
-    ours = resolved_jars(java, {}, {"io-impl": FileStore.S3.value})
+    ours = resolved_jars(java, {}, {"io-impl": io})
     spark = (spark_home() / "jars").glob("hadoop-client-*.jar")
     return [*paths, *(path for path in ours if "spark" not in path.name), *spark]
 
@@ -61,9 +68,12 @@ def _jar(line: str) -> Jar:
 
 @contextmanager
 def rest_catalog(
-    folder: Path, warehouse: str, s3: Mapping[str, str], env: Mapping[str, str]
+    folder: Path, warehouse: str, store: Mapping[str, str], env: Mapping[str, str]
 ) -> Iterator[RestCatalog]:
-    """A catalog whose tables are in ``warehouse``; ``s3`` are Iceberg's keys for the store."""
+    """A catalog whose tables are in ``warehouse``; ``store`` are Iceberg's keys for the store.
+
+    ``io-impl`` is one of them.
+    """
     port = free_port()
     log = folder / "rest_catalog.log"
     given = {
@@ -71,7 +81,7 @@ def rest_catalog(
         "warehouse": warehouse,
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
         "jdbc.schema-version": "V1",
-        **s3,
+        **store,
     }
     # The server reads its keys from its environment: "__" is a dash there, "_" a dot.
     keys = {
@@ -83,7 +93,7 @@ def rest_catalog(
                 [
                     str(find_java().path),
                     *("-Xmx256m", "-XX:+UseSerialGC"),
-                    *("-cp", os.pathsep.join(map(str, fixture_jars()))),
+                    *("-cp", os.pathsep.join(map(str, fixture_jars(store["io-impl"])))),
                     "org.apache.iceberg.rest.RESTCatalogServer",
                 ]
             ),

@@ -98,3 +98,19 @@ def test_check_probes_a_catalog_with_tables_there(
     flow: Flow, store: Azurite, tmp_path: Path
 ) -> None:
     assert "could be created" in checked(flow, tmp_path, catalog_of(store, tmp_path), 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"warehouse": "abfss://nosuch@devstoreaccount1.dfs.core.windows.net/w"}, "no bucket"),
+        ({"adls.auth.shared-key.account.key": "cGxhbnRlZA=="}, "refused the key"),
+    ],
+    ids=["no container", "wrong key"],
+)
+def test_check_says_what_the_store_refuses(
+    flow: Flow, store: Azurite, tmp_path: Path, changed: dict[str, str], said: str
+) -> None:
+    told = checked(flow, tmp_path, {**catalog_of(store, tmp_path), **changed}, 1)
+    assert said in told, told
+    assert "cGxhbnRlZA" not in told

@@ -87,3 +87,13 @@ def test_check_probes_a_catalog_with_tables_there(
     left = [name for name in store.files("warehouse") if "pgsub_probe" in name]
     # A catalog in a database leaves the metadata file of the commit that the catalog refused.
     assert not [name for name in left if not name.endswith(".metadata.json")]
+
+
+def test_check_says_that_the_bucket_is_missing(flow: Flow, store: FakeGcs, tmp_path: Path) -> None:
+    pgsub = ReadBySpark(tmp_path / "data")
+    catalog = {**catalog_of(store, tmp_path), "warehouse": "gs://nosuch/warehouse"}
+    entry = {"connection": flow.pub.dsn, "publication": [f"pub_{flow.name}"]}
+    content = {"subscriptions": {"other": entry}, "lake": {"catalog": catalog}}
+    file = pgsub.file({**content, "settings": SETTINGS})
+    done = pgsub.command("check", str(file), status=1, timeout=600)
+    assert "has no bucket of the warehouse's name" in done.stderr

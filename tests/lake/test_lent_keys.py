@@ -7,9 +7,6 @@ asks for new ones when the five seconds are over, and the old keys are still goo
 
 from __future__ import annotations
 
-import json
-import re
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,38 +16,13 @@ import pytest
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow
 from tests.lake.lake_stack import LENT_SETS, LakeStack, lake_pgsub, lake_stack
+from tests.lake.lender import Lender
 from tests.twin import NativeTwin
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
 
-TABLE = re.compile(r"/v1/namespaces/[^/]+/tables(/[^/?]+)?(\?.*)?$")
-ENDS_AFTER = 305.0
 ROLE = "lender"
-
-
-class Lender:
-    """Lends a set of keys to all answers of two seconds, then the next set."""
-
-    def __init__(self, stack: LakeStack) -> None:
-        self._stack = stack
-        self._lock = threading.Lock()
-        self.made: list[tuple[float, dict[str, str]]] = []
-
-    def keys(self) -> dict[str, str]:
-        with self._lock:
-            now = time.time()
-            if not self.made or now - self.made[-1][0] > 2:
-                self.made.append((now, self._stack.lent[min(len(self.made), LENT_SETS - 1)]))
-            began, keys = self.made[-1]
-        return {**keys, "s3.session-token-expires-at-ms": f"{(began + ENDS_AFTER) * 1000:.0f}"}
-
-    def rewrite(self, path: str, answer: bytes) -> bytes:
-        if not TABLE.search(path) or b'"metadata"' not in answer:
-            return answer
-        found = json.loads(answer)
-        found["config"] = {**found.get("config", {}), **self.keys()}
-        return json.dumps(found).encode()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +38,9 @@ def flow(
     stack: LakeStack,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Flow]:
-    lender = Lender(stack)
+    lender = Lender(
+        lambda number: stack.lent[min(number, LENT_SETS - 1)], "s3.session-token-expires-at-ms"
+    )
     stack.catalog_proxy.rewrite = lender.rewrite
     catalog = stack.catalog_keys()
     without = {key: value for key, value in catalog.items() if "key" not in key}

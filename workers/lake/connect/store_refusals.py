@@ -21,24 +21,34 @@ from typing import Final, NamedTuple
 from catalog.errcodes import InsufficientPrivilege, IoError, LakeUnreached, ReplicationError
 
 _LINE: Final = re.compile(r"^(?:\(|Caused by: )?(?P<name>[\w.$]+)(?:\)|:) (?P<said>.*)$", re.M)
-"""An exception of a chain: class and message."""
+"""An exception of a chain: class and message, of which Azure's and Google's have several lines."""
 _STORE: Final = re.compile(
-    r"software\.amazon\.awssdk\.|com\.google\.cloud\.storage\.|com\.azure\.storage\."
+    r"software\.amazon\.awssdk\.|com\.google\.cloud\.storage\.|com\.azure\.(?:storage|identity)\."
+    r"|com\.google\.api\.client\.(?:googleapis\.json|http)\."
 )
 _AWS_CATALOG: Final = re.compile(
     r"software\.amazon\.awssdk\.services\.(?:glue|lakeformation|dynamodb)\."
 )
+_SEVERAL_LINES: Final = re.compile(r"com\.(?:azure|google)\.")
 _DENIED: Final = re.compile(r"not authorized to perform: (\w+:\w+)")
 _SLOWER: Final = re.compile(r"Rate exceeded|[Tt]hrottl")
-_STATUS: Final = re.compile(r"Status Code: (\d{3})")
+_STATUS: Final = re.compile(r"(?:Status Code: |Status code |^)(?P<number>\d{3})\b")
+"""As AWS, Azure and Google write a status."""
 _KEY: Final = re.compile(
     r"Access Key Id|signature we calculated|[Tt]oken (?:is|has|included)|provided token"
-    r"|Signature expired|InvalidSignatureException",
+    r"|Signature expired|InvalidSignatureException|Invalid Credentials|AuthenticationFailed"
+    r"|failed to authenticate the request",
     re.A,
 )
-_NO_KEY: Final = re.compile(r"Unable to load credentials")
+_NO_KEY: Final = re.compile(
+    r"Unable to load credentials|Anonymous caller does not have|DefaultAzureCredential"
+)
 _NO_REGION: Final = re.compile(r"Unable to load region")
-_NO_BUCKET: Final = re.compile(r"specified bucket does not exist|NoSuchBucket")
+_NO_BUCKET: Final = re.compile(
+    r"specified (?:bucket|container|filesystem) does not exist|NoSuchBucket"
+    r"|ContainerNotFound|FilesystemNotFound|\A404 Not Found\s+POST \S+/upload/"
+)
+_NO_RIGHT: Final = re.compile(r"does not have storage\.\w+\.\w+ access")
 _REGION: Final = re.compile(r"must be addressed using the specified endpoint|region '.*' is wrong")
 _TLS: Final = re.compile(
     r"(?:javax\.net\.ssl|sun\.security\.(?:validator|provider\.certpath))\.\w+Exception"
@@ -66,7 +76,8 @@ REGION: Final = "Name client.region in lake.catalog."
 KEYS: Final = "Correct the key, its secret or its token in lake.catalog or in the environment."
 RIGHTS: Final = (
     "Grant the key reading, writing, deleting and listing below the warehouse: on S3 s3:GetObject,"
-    " s3:PutObject, s3:DeleteObject and s3:ListBucket."
+    " s3:PutObject, s3:DeleteObject and s3:ListBucket, elsewhere the role in"
+    " docs/catalogs/stores.md."
 )
 
 GLUE_RIGHTS: Final = (
@@ -85,7 +96,7 @@ class _Said(NamedTuple):
 
 def store_refusal(chain: str, what: str) -> ReplicationError | None:
     """The refusal in a chain of Java's exceptions, as an error about ``what``; None for others."""
-    said = [_Said(each["name"], each["said"]) for each in _LINE.finditer(chain)]
+    said = _exceptions(chain)
     if any(_TLS.fullmatch(each.name) for each in said):
         return LakeUnreached(
             f"the TLS certificate of the lake's store or catalog was not accepted while {what}",
@@ -110,19 +121,20 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
     if any(_UNREACHED.fullmatch(each.name) or each.message == _NO_METASTORE for each in said):
         return LakeUnreached(
             f"the lake's store or catalog could not be reached while {what}",
-            hint="Are uri, client.region and the endpoints (s3.endpoint, glue.endpoint) in"
-            " lake.catalog right, and does the server run?",
+            hint="Are uri, client.region and the endpoints (s3.endpoint, gcs.service.host,"
+            " adls.connection-string, glue.endpoint) in lake.catalog right, and does the server"
+            " run?",
         )
     return None
 
 
 def passing_failure(chain: str, what: str) -> str | None:
     """The words for a server that failed for a moment; None if a chain of exceptions says less."""
-    said = [_Said(each["name"], each["said"]) for each in _LINE.finditer(chain)]
+    said = _exceptions(chain)
     for each in reversed(said):
         if _STORE.match(each.name):
             found = _STATUS.search(each.message)
-            is_busy = found is not None and found.group(1) in _BUSY
+            is_busy = found is not None and found["number"] in _BUSY
             if _AWS_CATALOG.match(each.name):
                 if is_busy or _SLOWER.search(each.message):
                     return f"the lake's catalog failed while {what}"
@@ -133,13 +145,26 @@ def passing_failure(chain: str, what: str) -> str | None:
     return None
 
 
+def _exceptions(chain: str) -> list[_Said]:
+    """The exceptions of a chain, the first cause last."""
+    found = list(_LINE.finditer(chain))
+    ends = [*(each.start() for each in found[1:]), len(chain)]
+    return [
+        _Said(
+            each["name"],
+            chain[each.start("said") : end] if _SEVERAL_LINES.match(each["name"]) else each["said"],
+        )
+        for each, end in zip(found, ends, strict=False)
+    ]
+
+
 def _of_aws_catalog(each: _Said, what: str) -> ReplicationError | None:
     """The error for an answer of Glue's, or of a service that Glue's client asks."""
     status = _STATUS.search(each.message)
     if _KEY.search(each.message):
         return InsufficientPrivilege(f"the lake's catalog refused the key while {what}", hint=KEYS)
     denied = each.name.endswith(".AccessDeniedException")
-    if not denied and (status is None or status.group(1) not in ("401", "403")):
+    if not denied and (status is None or status["number"] not in ("401", "403")):
         return None
     asked = _DENIED.search(each.message)
     return InsufficientPrivilege(
@@ -152,7 +177,7 @@ def _of_aws_catalog(each: _Said, what: str) -> ReplicationError | None:
 def _of_store(message: str, what: str) -> ReplicationError | None:
     """The error for an answer of a store's client."""
     found = _STATUS.search(message)
-    status = found.group(1) if found else ""
+    status = found["number"] if found else ""
     detail = f"The store answered with status {status}." if status else None
     if _NO_BUCKET.search(message):
         primary, hint = "has no bucket of the warehouse's name", "Make the bucket, or correct it."
@@ -164,7 +189,7 @@ def _of_store(message: str, what: str) -> ReplicationError | None:
         primary, hint = "has the bucket in another region", REGION
     elif status == "401" or _KEY.search(message):
         primary, hint = "refused the key", KEYS
-    elif status == "403":
+    elif status == "403" or _NO_RIGHT.search(message):
         primary, hint = "refused a right", RIGHTS
     else:
         return None

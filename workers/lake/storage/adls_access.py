@@ -73,7 +73,7 @@ class AdlsAccess(StoreAccess):
         """The arguments of pyarrow's ``AzureFileSystem``."""
         given: dict[str, Any] = {"account_name": _account(host), **(self._address(host) or {})}
         if self.signature:
-            given["sas_token"] = self.signature
+            given["sas_token"] = f"?{self.signature}"  # pyarrow puts the text behind the address
         elif self.key:
             given["account_key"] = self.key
         return given

@@ -18,6 +18,8 @@ GLUE = "software.amazon.awssdk.services.glue.model."
 GLUE_END = "(Service: Glue, Status Code: {}, Request ID: planted)"
 DENIED = "User: planted is not authorized to perform: glue:CreateTable on resource: planted "
 CLIENT = "software.amazon.awssdk.core.exception.SdkClientException"
+GOOGLE = "com.google.cloud.storage.StorageException"
+AZURE = "com.azure.storage.file.datalake.models.DataLakeStorageException"
 CHAIN = "java.io.UncheckedIOException: x\nCaused by: {}: {}"
 
 
@@ -56,6 +58,54 @@ def said(name: str, message: str) -> str:
             "58030",
             "no bucket of the warehouse's name",
             "Make the bucket",
+        ),
+        (
+            said(GOOGLE, "The specified bucket does not exist."),
+            "58030",
+            "no bucket of the warehouse's name",
+            "Make the bucket",
+        ),
+        (
+            said(GOOGLE, "planted does not have storage.objects.create access to planted."),
+            "58030",
+            "store refused a right",
+            RIGHTS,
+        ),
+        (
+            said(GOOGLE, "Anonymous caller does not have storage.objects.get access to planted."),
+            "58030",
+            "asked without a key",
+            KEYS,
+        ),
+        (said(GOOGLE, "401 Unauthorized"), "58030", "store refused the key", KEYS),
+        (
+            said(
+                "com.google.api.client.http.HttpResponseException",
+                "404 Not Found\nPOST https://planted/upload/storage/v1/b/planted/o\n{}",
+            ),
+            "58030",
+            "no bucket of the warehouse's name",
+            "Make the bucket",
+        ),
+        (
+            said(
+                AZURE, 'Status code 404, "<?xml?>\n<Error>\n<Code>ContainerNotFound</Code>planted"'
+            ),
+            "58030",
+            "no bucket of the warehouse's name",
+            "Make the bucket",
+        ),
+        (
+            said(AZURE, 'Status code 403, "<Code>AuthorizationPermissionMismatch</Code>planted"'),
+            "58030",
+            "store refused a right",
+            RIGHTS,
+        ),
+        (
+            said(AZURE, "Status code 403, Server failed to authenticate the request. planted"),
+            "58030",
+            "store refused the key",
+            KEYS,
         ),
         (
             said(S3, "null " + END.format(301)),
@@ -184,6 +234,9 @@ CATALOG, STORE = "the lake's catalog", "the lake's store"
         ("org.apache.thrift.transport.TTransportException", "Broken pipe", CATALOG),
         (S3, "Please reduce your request rate. " + END.format(503), STORE),
         (S3, "null " + END.format(500), STORE),
+        (GOOGLE, "503 Service Unavailable", STORE),
+        (GOOGLE, "429 Too Many Requests", STORE),
+        (AZURE, 'Status code 503, "<Code>ServerBusy</Code>planted"', STORE),
         (f"{GLUE}InternalServiceException", "null " + GLUE_END.format(500), CATALOG),
         (f"{GLUE}GlueException", "Rate exceeded " + GLUE_END.format(400), CATALOG),
         (CLIENT, "Unable to execute HTTP request: Connection reset", STORE),

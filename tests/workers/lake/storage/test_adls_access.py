@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import urllib.parse
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from catalog.errcodes import IoError
+from tests.lake.azurite_store import KEY as ACCOUNT_KEY
 from tests.lake.azurite_store import Azurite
 from workers.lake.storage.adls_access import AdlsAccess
 from workers.lake.storage.bucket import Bucket, FileStore
@@ -40,9 +47,10 @@ def test_the_account_s_key_becomes_pyarrow_s_argument() -> None:
 
 
 def test_a_signature_of_the_account_comes_before_the_key() -> None:
-    lent = {f"adls.sas-token.{HOST}": "?planted", "adls.sas-token.other.host": "other"}
     renewed = {"adls.refresh-credentials-endpoint": "v1/credentials"}
-    assert arguments({**KEY, **lent, **renewed}) == {**USUAL, "sas_token": "planted"}
+    for signature in ("planted", "?planted"):
+        lent = {f"adls.sas-token.{HOST}": signature, "adls.sas-token.other.host": "other"}
+        assert arguments({**KEY, **lent, **renewed}) == {**USUAL, "sas_token": "?planted"}
 
 
 @pytest.mark.parametrize(
@@ -74,6 +82,38 @@ def test_another_address_of_the_account(address: str, authority: str) -> None:
 )
 def test_what_only_iceberg_s_client_does_is_left_to_spark(properties: dict[str, str]) -> None:
     assert AdlsAccess.of(BUCKET, properties) is None
+
+
+def signed(azure: Azurite, rights: str) -> str:
+    """A shared access signature of the container, for an hour."""
+    end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    place = f"/blob/{azure.host.partition('.')[0]}/{azure.container}"
+    version, of_container = "2020-12-06", "c"
+    words = [rights, "", end, place, "", "", "", version, of_container, *[""] * 7]
+    made = hmac.new(base64.b64decode(ACCOUNT_KEY), "\n".join(words).encode(), hashlib.sha256)
+    mark = base64.b64encode(made.digest()).decode()
+    parts = {"sp": rights, "se": end, "sv": version, "sr": of_container, "sig": mark}
+    return urllib.parse.urlencode(parts)
+
+
+@pytest.mark.lake
+def test_a_signature_opens_the_container_as_far_as_its_rights_go(azure: Azurite) -> None:
+    bucket = Bucket(FileStore.ADLS, azure.container, azure.host)
+    address = {name: at for name, at in azure.keys().items() if "connection" in name}
+    folder = azure.location("signed")
+    for rights, may_write in (("racwdl", True), ("rl", False)):
+        lent = {f"adls.sas-token.{azure.host}": signed(azure, rights)}
+        store = ObjectStore(bucket, AdlsAccess.of(bucket, {**address, **lent}))
+        if may_write:
+            with store.create(f"{folder}/a") as file:
+                file.write(b"0123")
+            store.copy(f"{folder}/a", f"{folder}/b")
+            store.remove(f"{folder}/a")
+            continue
+        assert store.list_prefix(folder, "") == [f"{folder}/b"]
+        assert store.size(f"{folder}/b") == 4
+        with pytest.raises(IoError, match="files of a lake table"), store.create(f"{folder}/c"):
+            pass
 
 
 @pytest.mark.lake
