@@ -87,6 +87,8 @@ LAKE_SMALL_HEAP_BYTES: Final = 64 << 20
 """The heap of a starting lake server, and the least that is left of the heap when it is idle."""
 MANIFEST_THREADS: Final = 8
 """Threads of the lake server that read and write manifests together."""
+METASTORE_LOCK_SECONDS: Final = 20
+"""Iceberg asks a Hive Metastore that fails to make a lock again and again for three minutes."""
 MANIFEST_CACHE_BYTES: Final = 16 << 20
 """Manifests that the lake server keeps for a minute, for each of two accesses to a store."""
 SERIAL_COLLECTOR_THREADS: Final = 2

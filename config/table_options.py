@@ -27,6 +27,7 @@ _PLACE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+_HIVE_LOCKS: Final = "engine.hive.lock-enabled"
 _KEPT_PROPERTIES: Final = (
     "pgsub.",
     "format-version",
@@ -39,6 +40,7 @@ _KEPT_PROPERTIES: Final = (
     "write.metadata.delete-after-commit.",
     "write.metadata.previous-versions-max",
     "history.expire.",
+    _HIVE_LOCKS,
 )
 """Beginnings of the properties that pgsub keeps for itself."""
 
@@ -285,7 +287,10 @@ def _not_a_folder(location: str) -> InvalidParameterValue:
 def _kept_property(name: str) -> InvalidParameterValue:
     return InvalidParameterValue(
         f'property "{name}" of a lake table cannot be set',
-        detail="pgsub sets the property itself: rows of a batch depend on it.",
+        detail="All tables of a catalog take the same locks, and pgsub asks the catalog once."
+        if name == _HIVE_LOCKS
+        else "pgsub sets the property itself: rows of a batch depend on it.",
+        hint=f"Set hadoop.iceberg.{_HIVE_LOCKS} in lake.catalog." if name == _HIVE_LOCKS else None,
     )
 
 

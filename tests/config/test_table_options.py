@@ -80,6 +80,7 @@ def test_tables() -> None:
         ("{a.b: {sort_by: [c, c ASC]}}", "42701", 'column "c" appears twice in sort_by'),
         ("{a.b: {location: folder}}", "22023", 'invalid value for location: "folder"'),
         ("{a.b: {properties: {pgsub.owner: x}}}", "22023", 'property "pgsub.owner"'),
+        ("{a.b: {properties: {engine.hive.lock-enabled: x}}}", "22023", "engine.hive.lock"),
         ("{a.b: {properties: {write.merge.mode: x}}}", "22023", 'property "write.merge.mode"'),
         ("{a.b: {columns: {c: {to: x}, d: {to: x}}}}", "42701", 'column "x" is named twice'),
         ("{a.b: {columns: {c: {to: x}}, defaults: {x: '1'}}}", "42701", "is named twice"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -41,9 +41,10 @@ class JavaApi:
         # Spark creates a catalog with the configuration of the thread's session.
         sql.setActiveSession(spark)
         self._catalogs = spark.sessionState().catalogManager()
-        self._catalog = self._catalogs.catalog(CATALOG).icebergCatalog()
+        self.catalog = self._catalogs.catalog(CATALOG).icebergCatalog()
         iceberg = gateway.jvm.org.apache.iceberg
         self._gateway = gateway
+        self.jvm = gateway.jvm
         self._identifier = iceberg.catalog.TableIdentifier
         self._data_files = iceberg.DataFiles
         self._content_files = iceberg.ContentFileParser
@@ -96,14 +97,14 @@ class JavaApi:
         All processes share the catalog. One that still holds the closed catalog fails, as with the
         tokens, and looks the new catalog up in its next life.
         """
-        if self._catalogs.catalog(CATALOG).icebergCatalog().equals(self._catalog):
+        if self._catalogs.catalog(CATALOG).icebergCatalog().equals(self.catalog):
             self._catalogs.reset()
-            self._catalog.close()
+            self.catalog.close()
 
     def load(self, ident: LakeIdent) -> Any:
         """The table, read from the catalog."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
-        return self._catalog.loadTable(self._identifier.of(name))
+        return self.catalog.loadTable(self._identifier.of(name))
 
     def metadata(self, ident: LakeIdent) -> dict[str, Any]:
         """The table's newest metadata file, of which the process counts the size too."""
@@ -131,16 +132,6 @@ class JavaApi:
         found: dict[str, Any] = json.loads(self._metadata_parser.toJson(metadata))
         return found
 
-    def late_move_of_main(self, ident: LakeIdent, branch: str) -> Callable[[], None]:
-        """A commit that moves ``main`` to the branch, on the state of the table as of now.
-
-        Iceberg's own commits read the newest state first.
-        """
-        operations = self.load(ident).operations()
-        base = operations.current()
-        tip = base.ref(branch).snapshotId()
-        return lambda: self.move_main(operations, base, tip)
-
     def move_main(self, operations: Any, base: Any, tip: int) -> None:
         """Set ``main`` to a snapshot of the table, if the metadata is still ``base``."""
         operations.commit(base, self.with_snapshot(base, tip, MAIN))
@@ -157,9 +148,9 @@ class JavaApi:
         False for other catalogs, and for a REST catalog that says nothing: for the old servers
         Iceberg has a list of its own, which no server has confirmed.
         """
-        if str(self._catalog.getClass().getName()) != _REST_CATALOG:
+        if str(self.catalog.getClass().getName()) != _REST_CATALOG:
             return False
-        rest = _private(self._catalog, "sessionCatalog")
+        rest = _private(self.catalog, "sessionCatalog")
         told, old = _private(rest, "endpoints"), _private(rest, "DEFAULT_ENDPOINTS")
         with_views = self._sets.union(old, _private(rest, "VIEW_ENDPOINTS"))
         if told.equals(old) or told.equals(with_views):
@@ -179,7 +170,7 @@ class JavaApi:
         together = self._list()
         for change in changes:
             together.add(change)
-        self._catalog.commitTransaction(together)
+        self.catalog.commitTransaction(together)
 
     def replace_columns(
         self,
@@ -271,16 +262,16 @@ class JavaApi:
     def has_namespace(self, name: str) -> bool:
         """Has the catalog a schema of the name?"""
         namespace = self._namespace.of(_string_array(self._gateway, [name]))
-        return bool(self._catalog.namespaceExists(namespace))
+        return bool(self.catalog.namespaceExists(namespace))
 
     def create_namespace(self, name: str) -> None:
         """Create a schema; fails if the catalog has the schema."""
-        self._catalog.createNamespace(self._namespace.of(_string_array(self._gateway, [name])))
+        self.catalog.createNamespace(self._namespace.of(_string_array(self._gateway, [name])))
 
     def has_table(self, ident: LakeIdent) -> bool:
         """Has the catalog a table of the name?"""
         name = _string_array(self._gateway, (ident.schema, ident.table))
-        return bool(self._catalog.tableExists(self._identifier.of(name)))
+        return bool(self.catalog.tableExists(self._identifier.of(name)))
 
     def every_row(self) -> Any:
         """The filter that every row of a table passes."""
@@ -292,7 +283,7 @@ class JavaApi:
         """A builder of a table; Spark's Hadoop settings complete a folder without a host."""
         name = _string_array(self._gateway, (ident.schema, ident.table))
         columns = self._schemas.fromJson(schema)
-        builder = self._catalog.buildTable(self._identifier.of(name), columns)
+        builder = self.catalog.buildTable(self._identifier.of(name), columns)
         # Spark, too, makes the system's user the owner.
         for key, value in {**properties, "owner": self._user}.items():
             builder.withProperty(key, value)

@@ -18,8 +18,7 @@ has only calls that do no harm when they come late:
 * expiries: the age limit is an absolute time, so a late call removes no more;
 * removals of listed files: a file that a snapshot names stays.
 
-No further call of the gateway moves ``main`` of a table with rows; ``set_main_late`` is for the
-scratch table of a probe.
+No further call of the gateway moves ``main`` of a table with rows; ``late_commits`` is for probes.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.java_api import is_missing
+from workers.lake.api.late_commits import compares_by_itself, late_move_of_main
 from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, move_all, tip_of
 from workers.lake.api.one_catalog import expect_commit
@@ -419,9 +419,14 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     def set_main_late(self, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
         """Move ``main`` of a scratch table to the branch, on the state from before ``between``."""
         with self._gateway.api(f'probing the catalog with lake table "{ident}"') as api:
-            late = api.late_move_of_main(ident, branch)
+            late = late_move_of_main(api, ident, branch)
             between()
             late()
+
+    def refuses_at_once(self, ident: LakeIdent) -> bool:
+        """Does the catalog refuse one of two commits to a scratch table at the same moment?"""
+        with self._gateway.api(f'probing the catalog with lake table "{ident}"') as api:
+            return compares_by_itself(api, ident)
 
     def close(self) -> None:
         """Close the gateway's connections."""
@@ -440,7 +445,6 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
 def _columns_of(ident: LakeIdent, schema: Mapping[str, Any]) -> tuple[LakeColumn, ...]:
     columns = columns_of_schema(schema)
     if columns is None:
-        raise FeatureNotSupported(
-            f'lake table "{ident}" has a column of a type that only Spark knows'
-        )
+        primary = f'lake table "{ident}" has a column of a type that only Spark knows'
+        raise FeatureNotSupported(primary)
     return columns

@@ -62,7 +62,7 @@ _DISK_FULL: Final = re.compile(r"No space left on device|Disk quota exceeded|SQL
 _NOT_WRITABLE: Final = re.compile(
     r"Permission denied|Read-only file system|SQLITE_READONLY|SQLITE_CANTOPEN|AccessDenied"
     r"|Mkdirs failed|Failed to open input stream|FileNotFoundException|NotFoundException"
-    r"|Input/output error|SQLITE_IOERR|SQLITE_CORRUPT",
+    r"|ParentNotDirectoryException|Input/output error|SQLITE_IOERR|SQLITE_CORRUPT",
     re.I,
 )
 _CLOCK: Final = re.compile(

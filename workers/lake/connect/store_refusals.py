@@ -60,6 +60,16 @@ _UNREACHED: Final = re.compile(
 _NO_METASTORE: Final = "Failed to connect to Hive Metastore"
 """Iceberg's words for a metastore that does not answer. The cause is in the next exceptions, which
 an error that comes through Spark does not have."""
+_NO_LOCK: Final = "org.apache.iceberg.hive.LockException"
+"""The cause of a failed commit; through Spark, the first words of the commit's error."""
+_NO_FOLDER: Final = re.compile(
+    r"^(?:\(|Caused by: )?[\w.]*\bMetaException(?:(?:\)|:) )?(?:(?:MetaException)?\(message:)?"
+    r"(?:Unable to create |Got exception: )",
+    re.M,
+)
+"""What a Hive Metastore says of a folder, or of the folder's file system."""
+_UNKNOWN: Final = "CommitStateUnknownException"
+"""Of a commit that lost its lock on the way. Such a commit may have taken effect."""
 _CATALOG: Final = {
     "org.apache.iceberg.exceptions.NotAuthorizedException": "NotAuthorizedException (401)",
     "org.apache.iceberg.exceptions.ForbiddenException": "ForbiddenException (403)",
@@ -124,6 +134,20 @@ def store_refusal(chain: str, what: str) -> ReplicationError | None:
             hint="Are uri, client.region and the endpoints (s3.endpoint, gcs.service.host,"
             " adls.connection-string, glue.endpoint) in lake.catalog right, and does the server"
             " run?",
+        )
+    if _NO_FOLDER.search(chain):
+        return IoError(
+            f"the Hive Metastore could not use a folder of the warehouse while {what}",
+            hint="The metastore makes the folders of schemas and tables: the metastore's user needs"
+            " the right to write below the warehouse, and the metastore has to know the warehouse's"
+            " scheme (s3 or s3a, for example). The metastore's log has the cause.",
+        )
+    lockless = any(_NO_LOCK in (each.name, each.message.split(":")[0]) for each in said)
+    if lockless and not any(each.name.endswith(_UNKNOWN) for each in said):
+        return IoError(
+            f"the Hive Metastore gave no lock while {what}",
+            hint="The metastore's log has the cause. Are the tables of its locks in its database,"
+            " as Hive's schema script makes them? Does a dead writer hold a lock (SHOW LOCKS)?",
         )
     return None
 

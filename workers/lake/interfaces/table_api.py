@@ -337,3 +337,9 @@ class LateCommits(Protocol):
 
         ``between`` commits to ``main``. A fit catalog refuses the move as a commit conflict.
         """
+
+    def refuses_at_once(self, ident: LakeIdent) -> bool:
+        """Does the catalog refuse one of two commits to a scratch table at the same moment?
+
+        True for a catalog that ``set_main_late`` has tried enough.
+        """

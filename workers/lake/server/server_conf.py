@@ -14,7 +14,7 @@ from typing import Final
 
 from catalog.errcodes import IoError
 from config.lake import catalog_kind, plain_keys
-from config.monitor_limits import MANIFEST_CACHE_BYTES
+from config.monitor_limits import MANIFEST_CACHE_BYTES, METASTORE_LOCK_SECONDS
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io, store_of
 
@@ -23,6 +23,13 @@ _HELD_MANIFESTS: Final = {
     "io.manifest.cache.max-total-bytes": str(MANIFEST_CACHE_BYTES),
 }
 """Iceberg reads a manifest twice, and then from memory: the second time costs no request."""
+_OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
+    # Iceberg would tell a REST catalog of every commit and every scan: a request for each.
+    "rest": {"rest-metrics-reporting-enabled": "false"},
+    "hive": {
+        "hadoop.iceberg.hive.lock-creation-timeout-ms": str(1000 * METASTORE_LOCK_SECONDS),
+    },
+}
 _PYTHON: Final = {
     "spark.python.daemon.module": "workers.lake.server.python_daemon",
     # A worker that waits for a next task would keep 75 MB for a minute, and the daemon with it.
@@ -39,11 +46,10 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     store of its tables, unless the user or the catalog names the class.
     """
     conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
-    # Iceberg would tell a REST catalog of every commit and every scan: a request for each.
-    is_rest = catalog_kind(plain_keys(catalog)) == "rest"
-    quiet = {"rest-metrics-reporting-enabled": "false"} if is_rest else {}
-    held = _HELD_MANIFESTS if is_rest or store_of(catalog) is not None else {}
-    for key, value in (quiet | held | missing_io(catalog) | dict(catalog)).items():
+    kind = catalog_kind(plain_keys(catalog))
+    held = _HELD_MANIFESTS if kind == "rest" or store_of(catalog) is not None else {}
+    of_kind = dict(_OF_KIND.get(kind, {}))
+    for key, value in (of_kind | held | missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
 

@@ -190,6 +190,12 @@ def test_a_file_that_is_not_there() -> None:
         assert not isinstance(other, FileMissing)
 
 
+def test_a_file_in_the_place_of_the_warehouse_s_folder_is_the_storage_s_error() -> None:
+    trace = "org.apache.hadoop.fs.ParentNotDirectoryException: Parent path is not a directory: f"
+    error = failure("it failed", "org.apache.spark.SparkException", trace)
+    assert (error.code, error.detail) == ("58030", "ParentNotDirectoryException.")
+
+
 STAGED = "/shared/0c1d/1_0_1/0123456789abcdef0123456789abcdef.parquet"
 
 

@@ -144,6 +144,33 @@ def said(name: str, message: str) -> str:
             "uri",
         ),
         (
+            "Caused by: MetaException(message:Unable to create database path planted, failed)",
+            "58030",
+            "could not use a folder",
+            "right to write",
+        ),
+        (
+            said(
+                "a.b.MetaException", "MetaException(message:Got exception: planted No FileSystem)"
+            ),
+            "58030",
+            "could not use a folder",
+            "scheme",
+        ),
+        (
+            said("org.apache.iceberg.hive.LockException", "Metastore operation failed for a.b"),
+            "58030",
+            "gave no lock",
+            "the tables of its locks",
+        ),
+        (
+            "(org.apache.iceberg.exceptions.CommitFailedException)"
+            " org.apache.iceberg.hive.LockException: Metastore operation failed for a.b",
+            "58030",
+            "gave no lock",
+            "the tables of its locks",
+        ),
+        (
             said("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized: no"),
             "42501",
             "catalog refused access",
@@ -212,6 +239,9 @@ def test_glue_s_refusal_names_the_right() -> None:
         said(f"{GLUE}ConcurrentModificationException", "Update " + GLUE_END.format(400)),
         said(S3, "Please reduce your request rate. " + END.format(503)),
         said("org.apache.iceberg.exceptions.CommitFailedException", "Status Code: 403"),
+        "org.apache.iceberg.exceptions.CommitStateUnknownException: Failed to heartbeat\n"
+        + said("org.apache.iceberg.hive.LockException", "Failed to heartbeat for hive lock"),
+        "a row quotes org.apache.iceberg.hive.LockException: no",
         "a row quotes Access Denied (Service: S3, Status Code: 403)",
         "[CAST_INVALID_INPUT] javax.net.ssl.SSLHandshakeException: x cannot be cast",
     ],

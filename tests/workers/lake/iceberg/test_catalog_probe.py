@@ -203,6 +203,19 @@ def test_a_broken_promise_is_named_and_the_table_dropped(
     assert tables.describe(scratch) is None
 
 
+def test_a_metastore_that_commits_without_locks_and_does_not_compare_is_refused(
+    tables: GatewayTableApi,
+) -> None:
+    unfit = Unfit(tables, refuses_at_once=lambda *_: False)
+    with pytest.raises(FeatureNotSupported, match="Hive Metastore") as error:
+        probe(unfit, unfit)
+    assert error.value.primary.endswith(f"does not keep {COMPARE_AND_SET}")
+    assert error.value.hint is not None
+    assert "leave iceberg.engine.hive.lock-enabled out" in error.value.hint
+    [scratch] = unfit.dropped
+    assert tables.describe(scratch) is None
+
+
 def test_a_store_that_no_worker_reaches_breaks_no_promise(tables: GatewayTableApi) -> None:
     elsewhere = Unfit(tables, metadata_and_store=in_a_bucket)
     found = probe(elsewhere, elsewhere, None, elsewhere)

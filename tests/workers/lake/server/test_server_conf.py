@@ -29,6 +29,9 @@ def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
         "spark.sql.catalog.lake.io.manifest.cache-enabled": "true",
         "spark.sql.catalog.lake.io.manifest.cache.max-total-bytes": "16777216",
     }
+    patience = "spark.sql.catalog.lake.hadoop.iceberg.hive.lock-creation-timeout-ms"
+    assert catalog_conf({"type": "hive", "uri": "u"})[patience] == "20000"
+    assert patience not in found
     asked = catalog_conf({"type": "rest", "rest-metrics-reporting-enabled": "true"})
     assert asked["spark.sql.catalog.lake.rest-metrics-reporting-enabled"] == "true"
 
