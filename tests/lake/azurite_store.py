@@ -6,11 +6,16 @@ of the cache. The account has no hierarchical namespace, as an account for blobs
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import shutil
 import subprocess
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,13 +52,25 @@ class Azurite:
         """A location in the container."""
         return f"abfss://{self.container}@{self.host}/{prefix}"
 
+    def address(self) -> dict[str, str]:
+        """Iceberg's key for the address of the account."""
+        return {f"adls.connection-string.{self.host}": f"{self.endpoint}/{_ACCOUNT}"}
+
     def keys(self, key: str = KEY) -> dict[str, str]:
         """Iceberg's keys for the account."""
-        return {
-            "adls.auth.shared-key.account.name": _ACCOUNT,
-            "adls.auth.shared-key.account.key": key,
-            f"adls.connection-string.{self.host}": f"{self.endpoint}/{_ACCOUNT}",
-        }
+        name, secret = "adls.auth.shared-key.account.name", "adls.auth.shared-key.account.key"
+        return {name: _ACCOUNT, secret: key, **self.address()}
+
+    def signed(self, rights: str) -> dict[str, str]:
+        """Iceberg's keys for the container: a shared access signature, for an hour."""
+        end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        place = f"/blob/{_ACCOUNT}/{self.container}"
+        version, of_container = "2020-12-06", "c"
+        words = [rights, "", end, place, "", "", "", version, of_container, *[""] * 7]
+        made = hmac.new(base64.b64decode(KEY), "\n".join(words).encode(), hashlib.sha256)
+        mark = base64.b64encode(made.digest()).decode()
+        parts = {"sp": rights, "se": end, "sv": version, "sr": of_container, "sig": mark}
+        return {f"adls.sas-token.{self.host}": urllib.parse.urlencode(parts), **self.address()}
 
     def system(self) -> Any:
         """The tests' own way into it."""
