@@ -21,7 +21,7 @@ from tests.twin import NativeTwin
 pytestmark = [pytest.mark.lake, pytest.mark.timeout(900)]
 
 BATCHES = 10
-MOST = {"inserts": 8.5, "updates": 12.0, "by days": 8.5}
+MOST = {"inserts": 6.2, "updates": 9.8, "by days": 6.2}
 """Requests of a batch, on the average: no more than docs/performance.md shows."""
 _FILE = re.compile(
     r"(?:(?P<list>snap-[^/]*\.avro)|(?P<manifest>m\d+\.avro)|(?P<deletes>deletes\.parquet)"

@@ -283,8 +283,11 @@ def _has_fenced(flow: Flow, times: int) -> bool:
 
 
 def test_a_catalog_that_refuses_the_call_after_all(flow: Flow, stack: LakeStack) -> None:
-    """Table by table from then on, until the next worker asks again."""
-    fault = Fault(Kind.REFUSED, "POST", CALL, 1, 404)
+    """Table by table from then on, until the next worker asks again.
+
+    One refusal could be of a change of an old state.
+    """
+    fault = Fault(Kind.REFUSED, "POST", CALL, 2, 404)
     with stack.catalog_proxy.disturbed(fault):
         change(flow)
         wait_until(lambda: is_atomic(flow) is False, 120, flow.pgsub.log_tail)

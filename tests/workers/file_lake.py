@@ -84,7 +84,7 @@ class FileLake(MemoryDestination):
                 self._remove(path)
 
     def write_sources(
-        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart], *, may_hold: bool = False
     ) -> list[Effect]:
         ahead = any(segment.ahead for part in parts for segment in part.segments)
         if ahead and not self.is_searchable:
@@ -95,7 +95,7 @@ class FileLake(MemoryDestination):
             for part in parts
         ]
         try:
-            return super().write_sources(ident, branch, read)
+            return super().write_sources(ident, branch, read, may_hold=may_hold)
         except SerializationFailure:  # no commit was asked to add the files
             for own in _files_of(parts):
                 own.committed = False

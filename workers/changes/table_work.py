@@ -57,6 +57,12 @@ class TableWork:
         self._missed = 0, 0  # updates and deletes of earlier slices that found no row
         self._key: tuple[str, ...] = ()
 
+    @property
+    def has_committed_files(self) -> bool:
+        """Was a commit asked to add data files of staged rows? They may go with its branch."""
+        files = (staged.own for staged in self._staged)
+        return any(own is not None and own.committed for own in files)
+
     def count_misses_of(self, folded: Keyed | Full | Probed) -> None:
         """Let ``conflicts`` count the rows that the fold misses."""
         self._folded.append(folded)

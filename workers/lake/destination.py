@@ -158,7 +158,12 @@ class Destination(Protocol):
         del ident, file_id
 
     def write_sources(
-        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+        self,
+        ident: LakeIdent,
+        branch: str,
+        parts: Sequence[SourcePart],
+        *,
+        may_hold: bool = False,
     ) -> list[Effect]:
         """Apply the parts of several sources of a shared table together: one effect for each.
 
@@ -168,7 +173,8 @@ class Destination(Protocol):
         ``count`` has to look at the effects before the branch is published.
         A part's ``base`` is the position that the source must have on the branch already. Branches
         of a shared table are short-lived, so no other check would notice a ``main`` that was set
-        back.
+        back. ``may_hold``: the next call about the branch is ``count``, then ``publish`` with the
+        stamp or ``drop_branches``. The lake may then leave the last commit to ``publish``.
         """
 
     def write_branch(

@@ -16,7 +16,8 @@ as a whole, so ``InOneCall`` does so with every table whose part is not visible,
 
 Nothing rests on the refusal of the whole call: each table is looked at. A transaction that was
 written slice by slice has no staged segments: the caller applies the transaction again
-(``MainMoved``).
+(``MainMoved``). The same goes for rows that were staged as data files, which a commit had, and for
+a table whose columns or partitions somebody changed.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class TableByTable(PublishTables):
             unit, visible = self._begin_again(unit)
             if visible:
                 return unit
-            unit = self._batches.write_again(unit)
+            unit = _written_again(self._batches, unit)
         raise _error_main_moves(unit)
 
 
@@ -142,7 +143,8 @@ class InOneCall(PublishTables):
             hidden = [unit for unit, is_visible in begun if not is_visible]
             if not hidden:
                 return visible
-            units = self._in_parallel([partial(self._batches.write_again, unit) for unit in hidden])
+            again = [partial(_written_again, self._batches, unit) for unit in hidden]
+            units = self._in_parallel(again)
         raise _error_main_moves(units[0])
 
 
@@ -172,10 +174,22 @@ def _attempts(units: Sequence[Unit]) -> int:
 
 
 def _raise_unless_written_again(error: ReplicationError, units: Sequence[Unit]) -> None:
-    """Raise unless ``main`` was moved and the rows of all parts are staged."""
+    """Raise unless ``main`` was moved and the rows of all parts are staged.
+
+    The data files of a refused commit may be removed together with its branch.
+    """
     if error.code != SERIALIZATION_FAILURE:
         raise error
-    if any(unit[-1].in_slices for unit in units):
+    parts = [each for unit in units for each in unit]
+    if any(each.in_slices or each.work.has_committed_files for each in parts):
+        raise MainMoved(error) from None
+
+
+def _written_again(batches: BatchWriter, unit: Unit) -> Unit:
+    """Write a part on a new branch; ``MainMoved`` if the table has other columns or partitions."""
+    try:
+        return batches.write_again(unit)
+    except SerializationFailure as error:
         raise MainMoved(error) from None
 
 

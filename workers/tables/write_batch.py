@@ -199,9 +199,15 @@ class BatchWriter:
     def _write_sources(
         self, tables: Sequence[OpenTable], parts: Sequence[SourcePart]
     ) -> list[Effect]:
-        """Write the parts of the sources of one lake table."""
+        """Write the parts of the sources of one lake table.
+
+        What a sync worker has written may wait for the apply worker before the publication.
+        """
         first = tables[0]
-        return self._dest.write_sources(first.lake.ident, first.branch or "", parts)
+        may_hold = not (first.own_branch or first.source)
+        return self._dest.write_sources(
+            first.lake.ident, first.branch or "", parts, may_hold=may_hold
+        )
 
     def end_turn(self) -> None:
         """Let the next worker of the data directory write to the shared tables."""

@@ -31,9 +31,9 @@ class Refusing(MemoryDestination):
     writes = 0
     poison: int | None = POISON
 
-    def write_sources(self, ident: LakeIdent, branch: str, parts: Any) -> list[Effect]:
+    def write_sources(self, ident: LakeIdent, branch: str, parts: Any, **more: Any) -> list[Effect]:
         self.writes += 1
-        done = super().write_sources(ident, branch, parts)
+        done = super().write_sources(ident, branch, parts, **more)
         if any(found["id"] == self.poison for found in self.lake.rows(ident, branch)):
             raise ReplicationError("out of range", sqlstate="22003")
         return done

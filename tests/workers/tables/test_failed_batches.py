@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -81,10 +82,10 @@ def test_what_fails_without_the_lake_fails_before_anything_is_written(
 
     class Watched(MemoryDestination):
         def write_sources(
-            self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+            self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart], **more: Any
         ) -> list[Effect]:
             written.append(ident)
-            return super().write_sources(ident, branch, parts)
+            return super().write_sources(ident, branch, parts, **more)
 
     worker = world.worker(Watched(world.lake))
     with pytest.raises(ReplicationError) as caught:

@@ -13,9 +13,10 @@ from config.limits import PUBLISH_ATTEMPTS
 from tests.workers.one_call import OneCallLake
 from tests.workers.subscribed import Subscribed
 from tests.workers.transactions import batch, relation, row
+from workers.changes.table_work import TableWork
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.publication import InParallel, Publication
-from workers.lake.refusals import no_call_for_several
+from workers.lake.refusals import changed_meanwhile, no_call_for_several
 from workers.lake.table import LakeIdent
 from workers.proto.messages import Insert, Message, Update
 from workers.tables.publish_tables import choose
@@ -170,6 +171,38 @@ def test_a_lake_that_breaks_its_word_and_then_takes_no_call_doubles_no_row(
     assert [len(each) for each in dest.calls] == [2, 1]
     assert rows(world) == ([(1, 1)], [(1, 1)])
     assert (world.position(), world.store.in_flight(world.sub.oid)) == (100, [])
+    assert dest.staged == 0
+
+
+def test_a_table_that_changed_before_the_second_writing_is_applied_again(
+    world: Subscribed,
+) -> None:
+    """The rows were staged for the columns or the partitions of before."""
+
+    class Altered(OneCallLake):
+        writes = 0
+
+        def write_sources(self, ident: LakeIdent, *given: Any, **more: Any) -> Any:
+            self.writes += 1
+            if self.writes == 3:  # behind the first writing of both tables
+                raise changed_meanwhile(ident)
+            return super().write_sources(ident, *given, **more)
+
+    dest = Altered(world.lake, before=lambda n: None if n else fence(world, "b"))
+    world.worker(dest).apply_batch(BOTH)
+    assert rows(world) == ([(1, 1)], [(1, 1)])
+    assert dest.staged == 0
+
+
+def test_rows_in_files_that_a_refused_commit_had_are_staged_again(
+    world: Subscribed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files may be gone together with the branch of the refused commit."""
+    monkeypatch.setattr(TableWork, "has_committed_files", True)
+    dest = OneCallLake(world.lake, before=lambda n: None if n else fence(world, "b"))
+    worker = world.worker(dest)
+    worker.apply_batch(BOTH)
+    assert rows(world) == ([(1, 1)], [(1, 1)])
     assert dest.staged == 0
 
 

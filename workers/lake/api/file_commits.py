@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from catalog.errcodes import InternalError
+from py4j.protocol import Py4JJavaError
+
+from catalog.errcodes import InternalError, ReplicationError
 from config.limits import LISTED_FILES
+from workers.lake.api.held_commits import HeldCommit, check_main, may_hold
 from workers.lake.api.java_api import JavaApi
-from workers.lake.api.snapshot_commits import commit_snapshot
+from workers.lake.api.snapshot_commits import NewSnapshot
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import FileList, LayoutId, LiveFile, NewFile, Place
 from workers.lake.storage.bucket import is_in_bucket
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.store import TableStore
-from workers.lake.table import LakeIdent
+from workers.lake.table import MAIN, LakeIdent, Stamp
 from workers.lake.table_totals import TOTALS, TableFiles
 
 
@@ -56,6 +60,40 @@ def commit_files(
     api: JavaApi, table: Any, ident: LakeIdent, branch: str, change: FileChange
 ) -> FileTotals:
     """See ``FileCommits.commit_files``. The commit reads the newest state of ``table``."""
+    made = _new_snapshot(api, table, ident, branch, change, [branch]).commit()
+    _expect_removed(ident, change, made)
+    return _totals(ident, made)
+
+
+def hold_files(
+    api: JavaApi, table: Any, ident: LakeIdent, branch: str, change: FileChange, stamp: Stamp
+) -> tuple[HeldCommit, FileTotals] | None:
+    """Write the snapshot of the change and hold the commit; None if the commit may not be held.
+
+    ``table`` says so. The written snapshot is on the newest state.
+    """
+    if not may_hold(table.operations().current(), branch):
+        return None
+    new = _new_snapshot(api, table, ident, branch, change, [branch, MAIN])
+    try:
+        new.write()
+        _expect_removed(ident, change, new.made)
+    except (Py4JJavaError, ReplicationError):  # nothing was committed
+        new.discard()
+        raise
+    totals = replace(_totals(ident, new.made), held=True)
+    return HeldCommit(ident, branch, stamp, new, totals.tip), totals
+
+
+def _new_snapshot(
+    api: JavaApi,
+    table: Any,
+    ident: LakeIdent,
+    branch: str,
+    change: FileChange,
+    refs: Sequence[str],
+) -> NewSnapshot:
+    """The snapshot of the change, to be added to the branch and to the other ``refs``."""
     snapshot = table.snapshot(branch)
     if snapshot is None or _layout_of(table.operations().current()) != change.layout:
         raise changed_meanwhile(ident)
@@ -74,14 +112,18 @@ def commit_files(
         ref = base.ref(branch)
         if ref is None or ref.snapshotId() != at or _layout_of(base) != change.layout:
             raise changed_meanwhile(ident)
+        if MAIN in refs:
+            check_main(ident, base, branch, at)
 
-    manifests = _new_manifests(change)
-    made = commit_snapshot(api, table, update, branch, check, manifests)
+    known = MAIN in refs
+    return NewSnapshot(api, table, update, refs, check, _new_manifests(change), known)
+
+
+def _expect_removed(ident: LakeIdent, change: FileChange, made: Any) -> None:
     went = int(made.summary().get("deleted-data-files") or 0)
     if went != len(change.removed):  # a file that stayed would have each row twice
         wrong = f"{went} of {len(change.removed)} replaced files left the table"
         raise InternalError(f'lake table "{ident}": {wrong}')
-    return _totals(ident, made)
 
 
 def _new_manifests(change: FileChange) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
+from workers.lake.api.iceberg_internals import KnownState, private_value, snapshot_method
 from workers.lake.api.iceberg_threads import read_deletes_at_once, remove_at_once
 from workers.lake.connect.session_conf import CATALOG
 from workers.lake.metadata.table_location import given_warehouse, is_whole
@@ -19,9 +20,9 @@ from workers.lake.table_totals import TOTALS
 
 _ICEBERG: Final = "org.apache.iceberg"
 _REST_CATALOG: Final = f"{_ICEBERG}.rest.RESTCatalog"
+_CATALOG_CONF: Final = f"spark.sql.catalog.{CATALOG}"
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
-
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
 )
@@ -66,8 +67,7 @@ class JavaApi:
         self._user = gateway.jvm.java.lang.System.getProperty("user.name")
         self._hadoop = spark.sessionState().newHadoopConf()
         known = ("type", "catalog-impl", "warehouse")
-        prefix = f"spark.sql.catalog.{CATALOG}"
-        conf = {key: str(spark.conf().get(f"{prefix}.{key}", "")) for key in known}
+        conf = {key: str(spark.conf().get(f"{_CATALOG_CONF}.{key}", "")) for key in known}
         self.warehouse = given_warehouse(conf)
         self._metadata_parser = iceberg.TableMetadataParser
         self._table_metadata = iceberg.TableMetadata
@@ -81,8 +81,9 @@ class JavaApi:
         of = gateway.jvm.java.lang.Class.forName
         self._cleanable = of(f"{_ICEBERG}.exceptions.CleanableFailure")
         self._objects = gateway.jvm.java.lang.Object
-        self._remove_all = _protected(gateway, "cleanAll")
-        self._remove_useless = _protected(gateway, "cleanUncommitted", "java.util.Set")
+        self._remove_all = snapshot_method(gateway, "cleanAll")
+        self._remove_useless = snapshot_method(gateway, "cleanUncommitted", "java.util.Set")
+        self.on_known_state = KnownState(gateway).given
         # Iceberg waits for a pool in steps of 10 ms, eight times in a commit.
         executors = iceberg.relocated.com.google.common.util.concurrent.MoreExecutors
         self.in_this_thread = executors.newDirectExecutorService()
@@ -94,8 +95,7 @@ class JavaApi:
     def forget_catalog(self) -> None:
         """Close a catalog whose tokens the server knows no more; the next use makes a new one.
 
-        All processes share the catalog. One that still holds the closed catalog fails, as with the
-        tokens, and looks the new catalog up in its next life.
+        All processes share the catalog. One that still holds the closed catalog fails, as before.
         """
         if self._catalogs.catalog(CATALOG).icebergCatalog().equals(self.catalog):
             self._catalogs.reset()
@@ -150,9 +150,9 @@ class JavaApi:
         """
         if str(self.catalog.getClass().getName()) != _REST_CATALOG:
             return False
-        rest = _private(self.catalog, "sessionCatalog")
-        told, old = _private(rest, "endpoints"), _private(rest, "DEFAULT_ENDPOINTS")
-        with_views = self._sets.union(old, _private(rest, "VIEW_ENDPOINTS"))
+        rest = private_value(self.catalog, "sessionCatalog")
+        told, old = private_value(rest, "endpoints"), private_value(rest, "DEFAULT_ENDPOINTS")
+        with_views = self._sets.union(old, private_value(rest, "VIEW_ENDPOINTS"))
         if told.equals(old) or told.equals(with_views):
             return False
         return bool(told.contains(getattr(self._endpoints, name)))
@@ -162,8 +162,12 @@ class JavaApi:
 
         The change requires the table and the ``main`` of the metadata ``base``.
         """
+        return self.change_of(ident, base, self.with_snapshot(base, tip, MAIN))
+
+    def change_of(self, ident: LakeIdent, base: Any, metadata: Any) -> Any:
+        """The change from ``base`` to ``metadata``, which requires each ref that it sets."""
         name = self._identifier.of(_string_array(self._gateway, (ident.schema, ident.table)))
-        return self._table_commit.create(name, base, self.with_snapshot(base, tip, MAIN))
+        return self._table_commit.create(name, base, metadata)
 
     def commit_together(self, changes: Sequence[Any]) -> None:
         """Make the changes of several tables by one call to a REST catalog: all or none."""
@@ -194,9 +198,12 @@ class JavaApi:
             more.put(key, value)
         operations.commit(base, builder.setProperties(more).build())
 
-    def with_snapshot(self, base: Any, snapshot: Any, branch: str) -> Any:
-        """The metadata ``base`` with the branch at a new snapshot, or at one of the table by id."""
-        return self._table_metadata.buildFrom(base).setBranchSnapshot(snapshot, branch).build()
+    def with_snapshot(self, base: Any, snapshot: Any, branch: str, *others: str) -> Any:
+        """The metadata ``base`` with branches at a new snapshot, or at one of the table by id."""
+        builder = self._table_metadata.buildFrom(base).setBranchSnapshot(snapshot, branch)
+        for other in others:
+            builder = builder.setBranchSnapshot(snapshot.snapshotId(), other)
+        return builder.build()
 
     def is_cleanable(self, thrown: Any) -> bool:
         """Does the Java exception say that nothing was committed?"""
@@ -256,7 +263,7 @@ class JavaApi:
         return found
 
     def delete_files(self, table: Any, paths: Any) -> None:
-        """Delete files. Iceberg logs a file that cannot be deleted; orphan removal finds it."""
+        """Delete files. Iceberg logs a file that stays; orphan removal finds the file."""
         self._removal.deleteFiles(table.io(), paths, "expired", False)
 
     def has_namespace(self, name: str) -> bool:
@@ -409,24 +416,6 @@ def _described(file: NewFile, content: str) -> dict[str, Any]:
     if file.vector:
         found["content-offset"], found["content-size-in-bytes"] = file.vector
     return found
-
-
-def _protected(gateway: Any, name: str, *types: str) -> Any:
-    """A method of Iceberg's commits of snapshots that only Iceberg's own classes may call."""
-    of = gateway.jvm.java.lang.Class
-    given = gateway.new_array(of, len(types))
-    for at, each in enumerate(types):
-        given[at] = of.forName(each)
-    method = of.forName(f"{_ICEBERG}.SnapshotProducer").getDeclaredMethod(name, given)
-    method.setAccessible(True)
-    return method
-
-
-def _private(owner: Any, name: str) -> Any:
-    """The value of a private field of a Java object, or of the object's class."""
-    field = owner.getClass().getDeclaredField(name)
-    field.setAccessible(True)
-    return field.get(owner)
 
 
 def _string_array(gateway: Any, values: Sequence[str]) -> Any:

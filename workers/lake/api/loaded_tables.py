@@ -14,13 +14,15 @@ a call for several tables is at such states, too; the look behind the call reads
 
 An object holds the keys of the store that the catalog gave with the table, so an object is used for
 ``LOADED_TABLE_SECONDS`` only. An object also holds the table's metadata in the lake server's heap,
-so old objects go, and ``LOADED_AT_ONCE_TABLES`` stay at most. Two threads never use an object at a
-time.
+so old objects go, and ``LOADED_AT_ONCE_TABLES`` stay at most, and as many held commits. Two threads
+never use an object at a time.
 
 Trace: batch 1 loads the table and commits. Batch 2 comes a second later: the object of batch 1 says
 that the branch is at snapshot 5, and so does the newest state. The commit is snapshot 6, ``main``
 moves from 5 to 6 without a look. Maintenance commits snapshot 7 to the branch. Batch 3: the newest
 state has snapshot 7, the object has 6. The table is loaded, and the commit is made on top of 7.
+
+A commit that is held (``held_commits``) keeps the object until the publication.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ from typing import Any
 
 from catalog.errcodes import SerializationFailure
 from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
-from workers.lake.api.file_commits import commit_files
+from workers.lake.api.file_commits import commit_files, hold_files
+from workers.lake.api.held_commits import HeldCommit, unpublished
 from workers.lake.api.java_api import JavaApi
 from workers.lake.api.move_main import Seen, look, look_at_known, tip_of_known
 from workers.lake.interfaces.table_api import FileChange, FileTotals
+from workers.lake.metadata.snapshots import stamp_in
 from workers.lake.publication import Publication
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.table import MAIN, LakeIdent, Stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +52,99 @@ class _Loaded:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    commit: HeldCommit
+    loaded: _Loaded
+
+
 @dataclass(slots=True)
 class LoadedTables:
-    """Iceberg's objects of tables; ``clock`` is monotonic, in seconds."""
+    """Iceberg's objects of tables, and held commits; ``clock`` is monotonic, in seconds."""
 
     clock: Callable[[], float] = time.monotonic
     _loaded: dict[LakeIdent, _Loaded] = field(default_factory=dict)
+    _held: dict[LakeIdent, _Held] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def commit_files(
         self, api: JavaApi, ident: LakeIdent, branch: str, change: FileChange
     ) -> FileTotals:
-        """See ``FileCommits.commit_files``."""
+        """See ``FileCommits.commit_files``. XX000 if the batch before is held on the branch."""
+        self._give_up_before(ident, branch)
         known = self._take(api, ident)
         if known is not None:
             try:
-                totals = commit_files(api, known.table, ident, branch, change)
+                return self._commit(known, ident, branch, change)
             except SerializationFailure:
                 pass
-            else:
-                self._keep(ident, known)
+        return self._commit(_Loaded(api, api.load(ident), self.clock()), ident, branch, change)
+
+    def _commit(
+        self, loaded: _Loaded, ident: LakeIdent, branch: str, change: FileChange
+    ) -> FileTotals:
+        stamp = stamp_in(change.summary) if change.may_hold else None
+        if stamp is not None and len(self._held) < LOADED_AT_ONCE_TABLES:
+            held = hold_files(loaded.api, loaded.table, ident, branch, change, stamp)
+            if held is not None:
+                commit, totals = held
+                self._held[ident] = _Held(commit, loaded)
                 return totals
-        fresh = _Loaded(api, api.load(ident), self.clock())
-        totals = commit_files(api, fresh.table, ident, branch, change)
-        self._keep(ident, fresh)
+        totals = commit_files(loaded.api, loaded.table, ident, branch, change)
+        self._keep(ident, loaded)
         return totals
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Load the table for the next commit."""
+        with self._lock:
+            self._loaded.pop(ident, None)
+
+    def held(self, ident: LakeIdent, branch: str) -> int | None:
+        """See ``TableApi.held``."""
+        held = self._held.get(ident)
+        return None if held is None or held.commit.branch != branch else held.commit.snapshot_id
+
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        """See ``FileCommits.published``."""
+        if self.held(ident, branch) is not None:
+            del self._held[ident]
+
+    def give_up(self, ident: LakeIdent, branch: str) -> None:
+        """Remove the manifests of the commit held for a dropped branch."""
+        if self.held(ident, branch) is not None:
+            self._held.pop(ident).commit.discard()
+
+    def _give_up_before(self, ident: LakeIdent, branch: str) -> None:
+        """Give up the commit of a former branch. Every branch is left for good."""
+        before = self._held.get(ident)
+        if before is not None:
+            if before.commit.branch == branch:
+                raise unpublished(ident)
+            self.give_up(ident, before.commit.branch)
+
+    def _of(self, part: Publication) -> _Held | None:
+        """The held commit of a publication. The held commit alone can publish the part."""
+        held = self._held.get(part.ident)
+        if held is None or held.commit.branch != part.branch:
+            return None
+        if held.commit.stamp != part.stamp:
+            raise unpublished(part.ident)
+        return held
+
+    def _settle(self, ident: LakeIdent, loaded: _Loaded) -> None:
+        del self._held[ident]
+        self._keep(ident, loaded)
 
     def move_main(self, api: JavaApi, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Move ``main`` to the branch, which ends with ``stamp``; the snapshot of ``main`` then.
 
         None if the table has to be read first. After an error the table is read first, too.
         """
+        held = self._of(Publication(ident, branch, stamp))
+        if held is not None:
+            snapshot_id = held.commit.publish()
+            self._settle(ident, held.loaded)
+            return snapshot_id
         known = self._take(api, ident)
         if known is None:
             return None
@@ -96,6 +162,9 @@ class LoadedTables:
 
         The second look at a table, behind the call, reads the table.
         """
+        held = self._of(part)
+        if held is not None:
+            return self._look_at_held(api, part, held)
         known = self._take(api, part.ident)
         if known is not None:
             seen = look_at_known(api, known.table, part)
@@ -106,6 +175,29 @@ class LoadedTables:
         if seen.change is None:  # else the look behind the call has to read the table
             self._keep(part.ident, fresh)
         return seen
+
+    def _look_at_held(self, api: JavaApi, part: Publication, held: _Held) -> Seen:
+        commit = held.commit
+        if commit.called:
+            fresh = _Loaded(api, api.load(part.ident), self.clock())
+            base = fresh.table.operations().current()
+            if commit.is_in(base):
+                return self._look_behind(api, part, _Held(commit, fresh), base)
+        may_be_old = not commit.called
+        change = commit.change()
+        if change is None:
+            return self._look_behind(api, part, held, commit.snapshot.base)
+        return Seen(part.ident, commit.snapshot_id, change, may_be_old)
+
+    def _look_behind(self, api: JavaApi, part: Publication, held: _Held, base: Any) -> Seen:
+        """Look at a table that has the held snapshot, in the state ``base``."""
+        commit, loaded = held.commit, held.loaded
+        if not commit.is_on_main(api, base):
+            return look(api, loaded.table, part)
+        commit.snapshot.found_in(base, commit.snapshot_id)
+        commit.snapshot.remove_useless()
+        self._settle(part.ident, loaded)
+        return Seen(part.ident, int(base.ref(MAIN).snapshotId()), None)
 
     def _take(self, api: JavaApi, ident: LakeIdent) -> _Loaded | None:
         """The object of the commit before, which is nobody else's until ``_keep``."""

@@ -27,13 +27,17 @@ from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
+from catalog.errcodes import FeatureNotSupported, ReplicationError
 from config.limits import COMMIT_ATTEMPTS
 from workers.lake.api.java_api import JavaApi
+from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, is_commit_conflict
-from workers.lake.metadata.snapshots import tip_to_publish
+from workers.lake.metadata.changed_schema import changed_schema
+from workers.lake.metadata.snapshots import PUBLISHER_COLUMNS, tip_to_publish
+from workers.lake.metadata.table_schema import columns_of_schema, current_schema
 from workers.lake.publication import Publication
 from workers.lake.refusals import changed_meanwhile, main_was_moved, no_call_for_several
-from workers.lake.table import LakeIdent, Stamp
+from workers.lake.table import LakeColumn, LakeIdent, Stamp
 
 ONE_CALL: Final = "V1_COMMIT_TRANSACTION"
 """The endpoint, as Iceberg's class ``Endpoint`` calls it."""
@@ -52,12 +56,14 @@ conflict (409), and calls too slow, too early or too often (408, 425, 429).
 class Seen:
     """A table as of one look: the snapshot that ``main`` is at, or is to be at after ``change``.
 
-    ``change`` is the table's part of the call; None if ``main`` need not move.
+    ``change`` is the table's part of the call; None if ``main`` need not move. ``may_be_old``: the
+    change adds a snapshot on a state that nobody has read for this look.
     """
 
     ident: LakeIdent
     snapshot_id: int
     change: Any | None
+    may_be_old: bool = False
 
 
 def tip_of(ident: LakeIdent, metadata: Mapping[str, Any], branch: str) -> int:
@@ -68,6 +74,53 @@ def tip_of(ident: LakeIdent, metadata: Mapping[str, Any], branch: str) -> int:
     if "max-ref-age-ms" in metadata.get("refs", {}).get(branch, {}):
         raise main_was_moved(ident, "Another commit is on main.")
     raise changed_meanwhile(ident)  # the branch is gone, or was made anew
+
+
+def fast_forward(
+    api: JavaApi,
+    ident: LakeIdent,
+    branch: str,
+    changes: Sequence[ColumnChange],
+    remember: Remember | None,
+) -> int:
+    """Read the table, move ``main`` to the branch, and change columns; the snapshot of ``main``."""
+    operations = api.load(ident).operations()
+    base = operations.current()
+    metadata = api.as_json(base)
+    tip = tip_of(ident, metadata, branch)
+    schema = changed_schema(metadata, changes)
+    properties = {}
+    if remember is not None:
+        properties[PUBLISHER_COLUMNS] = remember(known_columns(ident, schema))
+    if schema != current_schema(metadata):
+        api.replace_columns(operations, base, schema, properties, publishes=tip)
+    elif tip != metadata.get("current-snapshot-id"):
+        api.move_main(operations, base, tip)
+    return tip
+
+
+def replace_columns(
+    api: JavaApi, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
+) -> None:
+    """Change the columns and the text in the table's properties, unless both are so already."""
+    operations = api.load(ident).operations()
+    base = operations.current()
+    metadata = api.as_json(base)
+    schema = changed_schema(metadata, changes)
+    text = remember(known_columns(ident, schema))
+    same = metadata.get("properties", {}).get(PUBLISHER_COLUMNS) == text
+    if not same or schema != current_schema(metadata):
+        api.replace_columns(operations, base, schema, {PUBLISHER_COLUMNS: text})
+
+
+def known_columns(ident: LakeIdent, schema: Mapping[str, Any]) -> tuple[LakeColumn, ...]:
+    """The columns of a schema; 0A000 if only Spark knows a type."""
+    columns = columns_of_schema(schema)
+    if columns is None:
+        raise FeatureNotSupported(
+            f'lake table "{ident}" has a column of a type that only Spark knows'
+        )
+    return columns
 
 
 def look(api: JavaApi, table: Any, part: Publication) -> Seen:
@@ -107,7 +160,7 @@ def move_all(
     0A000 if the catalog refuses calls for several tables. The tables may have moved nevertheless,
     by an earlier call with a lost answer.
     """
-    failure: LakeFailure | None = None
+    failure: ReplicationError | None = None
     for attempt in range(COMMIT_ATTEMPTS + 1):
         seen = look_at_all()
         behind = [each for each in seen if each.change is not None]
@@ -121,10 +174,19 @@ def move_all(
     raise main_was_moved(behind[0].ident, "The catalog said that main was moved, and main was not.")
 
 
-def _called(call: Callable[[Sequence[Any]], None], behind: Sequence[Seen]) -> LakeFailure | None:
-    """Call; the error after which the tables say whether the call took effect."""
+def _called(
+    call: Callable[[Sequence[Any]], None], behind: Sequence[Seen]
+) -> ReplicationError | None:
+    """Call; the error after which the tables say whether the call took effect.
+
+    A catalog may refuse a change of an old state as a wrong request.
+    """
     try:
         call([each.change for each in behind])
+    except FeatureNotSupported as refusal:
+        if not any(each.may_be_old for each in behind):
+            raise
+        return refusal
     except LakeFailure as error:
         if not is_commit_conflict(error):
             raise

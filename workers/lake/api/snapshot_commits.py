@@ -1,4 +1,4 @@
-"""Commit a snapshot to a branch by a compare-and-set, with few requests.
+"""Add a snapshot to a branch by a compare-and-set, with few requests.
 
 ``SnapshotProducer.commit`` of Iceberg reads the table once more behind the commit, and reads the
 list of manifests that the commit has just written: three requests to a catalog and a store. The
@@ -25,7 +25,8 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -42,66 +43,125 @@ _CREATED: Final = "manifests-created"
 _REFUSED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 
 
-def commit_snapshot(
-    api: JavaApi,
-    table: Any,
-    update: Any,
-    branch: str,
-    check: Callable[[Any], None],
-    manifests: int,
-) -> Any:
-    """Commit the update to the branch; returns the snapshot.
+@dataclass(slots=True)
+class NewSnapshot:
+    """A snapshot to be added to the ``refs``: written first, committed then.
 
-    ``check`` is called with the table's metadata that the commit replaces, and raises to refuse.
-    The added files take so many ``manifests``: one for each spec of data files and of deletes.
+    ``update`` is Iceberg's commit of a snapshot, with the files. ``check`` is called with the
+    table's metadata that the commit replaces, and raises to refuse. ``manifests``
+    is the number of new manifests: a manifest for every spec of data files and of deletes. ``made`` is Iceberg's snapshot
+    once written, on the state ``base``; every attempt gives the snapshot the same id.
+    ``on_known_state``: the first attempt is made on the state of ``table``, without a request;
+    the state may be old.
     """
-    lists = list[str]()
-    try:
-        made = _commit(api, table.operations(), update, branch, check, lists)
-    except Py4JJavaError as error:
-        if api.is_cleanable(error.java_exception):
-            _clean(lambda: api.remove_all_manifests(update))
-        raise
-    except ReplicationError:  # the check: nothing was committed
-        _clean(lambda: api.remove_all_manifests(update))
-        raise
-    lists.remove(str(made.manifestListLocation()))
-    if lists or _may_leave_some(made.summary(), manifests):
-        _clean(lambda: api.remove_useless_manifests(table, update, made, lists))
-    return made
 
+    api: JavaApi
+    table: Any
+    update: Any
+    refs: Sequence[str]
+    check: Callable[[Any], None]
+    manifests: int
+    on_known_state: bool = False
+    made: Any = None
+    base: Any = None
+    _refused: Any = None
+    _lists: list[str] = field(default_factory=list)
 
-def _commit(
-    api: JavaApi,
-    operations: Any,
-    update: Any,
-    branch: str,
-    check: Callable[[Any], None],
-    lists: list[str],
-) -> Any:
-    """The committed snapshot. The paths of all lists that were written are put into ``lists``.
-
-    A refusal may be wrong: a proxy sent the commit twice, and the second one met the first. Then
-    the next attempt finds the snapshot of the refused attempt in the table.
-    """
-    refused = None
-    for pause in (*commit_pauses(), None):
-        made = update.apply()
-        lists.append(str(made.manifestListLocation()))
-        base = operations.current()
-        if refused is not None and base.snapshot(refused.snapshotId()) is not None:
-            return refused
-        check(base)
+    def commit(self) -> Any:
+        """Add the snapshot; manifests go if it is certain that nothing was committed."""
         try:
-            operations.commit(base, api.with_snapshot(base, made, branch))
+            self.set_refs()
         except Py4JJavaError as error:
-            if pause is None or _name(error) != _REFUSED:
-                raise
-            refused = made
-            time.sleep(pause)
-        else:
-            break
-    return made
+            if self.api.is_cleanable(error.java_exception):
+                self.discard()
+            raise
+        except ReplicationError:  # the check: nothing was committed
+            self.discard()
+            raise
+        self.remove_useless()
+        return self.made
+
+    def set_refs(self) -> bool:
+        """Set the refs to the snapshot; True if an earlier call had added the snapshot.
+
+        After an error the call may be made again. A refusal may be wrong: a proxy sent the commit
+        twice, and the second met the first. A further attempt begins with a look for the snapshot.
+        """
+        for pause in (*commit_pauses(), None):
+            if self.made is None and self.write_again():
+                return True
+            try:
+                self.table.operations().commit(self.base, self.metadata())
+            except Py4JJavaError as error:
+                self._refused, self.made = self.made, None
+                if pause is None or not self._may_try_again(error):
+                    raise
+                self.on_known_state = False
+                time.sleep(pause)
+            else:
+                break
+        return False
+
+    def _may_try_again(self, error: Py4JJavaError) -> bool:
+        """Some catalogs answer to a change of an old state as to a wrong request."""
+        if _name(error) == _REFUSED:
+            return True
+        return self.on_known_state and self.api.is_cleanable(error.java_exception)
+
+    def write(self) -> None:
+        """Write the manifests, on the newest state of the table, and check the state."""
+        with self.api.on_known_state(self.update, self.table if self.on_known_state else None):
+            made = self.update.apply()
+        self._lists.append(str(made.manifestListLocation()))
+        base = self.table.operations().current()
+        if not self._is_in(base):
+            self.check(base)
+        self.made, self.base = made, base  # never a state refused by the check
+
+    def write_again(self) -> bool:
+        """Write the manifests behind a call, or at last; True if the table has the snapshot."""
+        if self.made is not None:
+            self._refused, self.made = self.made, None
+        if self._refused is None:
+            self.write()
+            return False
+        self.on_known_state = False
+        self.base = self.table.operations().refresh()
+        if not self._is_in(self.base):
+            self.write()
+        if not self._is_in(self.base):
+            return False
+        self.found_in(self.base, self._refused.snapshotId())
+        return True
+
+    def _is_in(self, metadata: Any) -> bool:
+        """Did a failed attempt add the snapshot?"""
+        refused = self._refused
+        return refused is not None and metadata.snapshot(refused.snapshotId()) is not None
+
+    def found_in(self, metadata: Any, snapshot_id: int) -> None:
+        """The table has the snapshot of some attempt. Every attempt writes a new list.
+
+        Trace: the first request gets no answer and is late. A second attempt writes a second list,
+        and meets the first request. The list of the first attempt has to stay.
+        """
+        self.made = metadata.snapshot(snapshot_id)
+
+    def metadata(self) -> Any:
+        """The table's metadata with the snapshot."""
+        return self.api.with_snapshot(self.base, self.made, *self.refs)
+
+    def remove_useless(self) -> None:
+        """Behind the commit: remove the manifests and lists that the snapshot does not name."""
+        lists = [each for each in self._lists if each != str(self.made.manifestListLocation())]
+        if lists or _may_leave_some(self.made.summary(), self.manifests):
+            _clean(
+                lambda: self.api.remove_useless_manifests(self.table, self.update, self.made, lists)
+            )
+
+    def discard(self) -> None:
+        """Remove all manifests and lists: nothing was committed, and nothing will be."""
+        _clean(lambda: self.api.remove_all_manifests(self.update))
 
 
 def _may_leave_some(summary: Any, manifests: int) -> bool:

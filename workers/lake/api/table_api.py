@@ -13,8 +13,8 @@ has only calls that do no harm when they come late:
   harm once no worker will publish the branch;
 * the creation of a table, refused if a successor has created the table;
 * a change of columns: refused if the table changed meanwhile, else what the successor does too;
-* the fast-forward of ``main`` to a branch of the generation, refused behind a successor's fence;
-  that of several tables in one call is refused behind a fence on any of the tables;
+* the fast-forward of ``main`` to a branch of the generation, or of both to a new snapshot, refused
+  behind a successor's fence; that of several tables is refused behind a fence on any of the tables;
 * expiries: the age limit is an absolute time, so a late call removes no more;
 * removals of listed files: a file that a snapshot names stays.
 
@@ -32,10 +32,18 @@ from catalog.errcodes import FeatureNotSupported
 from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
+from workers.lake.api.held_commits import unpublished
 from workers.lake.api.java_api import is_missing
 from workers.lake.api.late_commits import compares_by_itself, late_move_of_main
 from workers.lake.api.loaded_tables import LoadedTables
-from workers.lake.api.move_main import ONE_CALL, Seen, commit_together, move_all, tip_of
+from workers.lake.api.move_main import (
+    ONE_CALL,
+    Seen,
+    commit_together,
+    fast_forward,
+    move_all,
+    replace_columns,
+)
 from workers.lake.api.one_catalog import expect_commit
 from workers.lake.api.snapshot_commits import commit_pauses
 from workers.lake.api.table_store import store_of_table
@@ -50,14 +58,11 @@ from workers.lake.interfaces.table_api import (
     LateCommits,
     TableApi,
 )
-from workers.lake.metadata.changed_schema import changed_schema
 from workers.lake.metadata.partitioning import new_order, new_spec
-from workers.lake.metadata.snapshots import PUBLISHER_COLUMNS, History, history_of
+from workers.lake.metadata.snapshots import History, history_of
 from workers.lake.metadata.table_location import new_location
 from workers.lake.metadata.table_schema import (
     columns_of,
-    columns_of_schema,
-    current_schema,
     schema_json,
 )
 from workers.lake.metadata.table_state import TableState, state_of
@@ -202,20 +207,12 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         take back what another writer did meanwhile.
         """
         self._sessions.get().check_open()  # as in fast_forward
-        repeated(lambda: self._change_columns(ident, changes, remember))
 
-    def _change_columns(
-        self, ident: LakeIdent, changes: Sequence[ColumnChange], remember: Remember
-    ) -> None:
-        with self._gateway.api(f'changing the columns of lake table "{ident}"') as api:
-            operations = api.load(ident).operations()
-            base = operations.current()
-            metadata = api.as_json(base)
-            schema = changed_schema(metadata, changes)
-            text = remember(_columns_of(ident, schema))
-            same = metadata.get("properties", {}).get(PUBLISHER_COLUMNS) == text
-            if not same or schema != current_schema(metadata):
-                api.replace_columns(operations, base, schema, {PUBLISHER_COLUMNS: text})
+        def change() -> None:
+            with self._gateway.api(f'changing the columns of lake table "{ident}"') as api:
+                replace_columns(api, ident, changes, remember)
+
+        repeated(change)
 
     # -- branches ---------------------------------------------------------------------------------
 
@@ -241,6 +238,9 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
         """Drop a branch."""
         self._sql.drop_branch(ident, branch)
+        if self.held(ident, branch) is not None:
+            with self._gateway.api(f'dropping a branch of lake table "{ident}"'):
+                self._loaded.give_up(ident, branch)
 
     def check_branch(self, ident: LakeIdent, branch: str) -> None:
         """Raise 40001 if ``create_branch`` did not create the branch."""
@@ -284,19 +284,13 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             moved = None if stamp is None else self._loaded.move_main(api, ident, branch, stamp)
             if moved is not None:
                 return moved
-            operations = api.load(ident).operations()
-            base = operations.current()
-            metadata = api.as_json(base)
-            tip = tip_of(ident, metadata, branch)
-            schema = changed_schema(metadata, changes)
-            properties = {}
-            if remember is not None:
-                properties[PUBLISHER_COLUMNS] = remember(_columns_of(ident, schema))
-            if schema != current_schema(metadata):
-                api.replace_columns(operations, base, schema, properties, publishes=tip)
-            elif tip != metadata.get("current-snapshot-id"):
-                api.move_main(operations, base, tip)
-            return tip
+            if self.held(ident, branch) is not None:
+                raise unpublished(ident)
+            return fast_forward(api, ident, branch, changes, remember)
+
+    def held(self, ident: LakeIdent, branch: str) -> int | None:
+        """The snapshot that only the publication of the branch commits."""
+        return self._loaded.held(ident, branch)
 
     @property
     def moves_together(self) -> bool:
@@ -416,6 +410,14 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         with self._gateway.api(what) as api:
             return self._loaded.commit_files(api, ident, branch, change)
 
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        """A held commit of the branch was made."""
+        self._loaded.published(ident, branch)
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Load the table before the next commit."""
+        self._loaded.forget(ident)
+
     def set_main_late(self, ident: LakeIdent, branch: str, between: Callable[[], None]) -> None:
         """Move ``main`` of a scratch table to the branch, on the state from before ``between``."""
         with self._gateway.api(f'probing the catalog with lake table "{ident}"') as api:
@@ -440,11 +442,3 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             if is_missing(error.message):
                 return None
             raise
-
-
-def _columns_of(ident: LakeIdent, schema: Mapping[str, Any]) -> tuple[LakeColumn, ...]:
-    columns = columns_of_schema(schema)
-    if columns is None:
-        primary = f'lake table "{ident}" has a column of a type that only Spark knows'
-        raise FeatureNotSupported(primary)
-    return columns

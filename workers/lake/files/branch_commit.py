@@ -53,7 +53,10 @@ class CommitParts:
 
 @dataclass(slots=True)
 class BranchCommits:
-    """Commits files to a branch. A commit also updates ``known`` and ``dead``."""
+    """Commits files to a branch. A commit also updates ``known`` and ``dead``.
+
+    ``may_hold``: see ``FileChange``.
+    """
 
     commits: FileCommits
     ident: LakeIdent
@@ -61,6 +64,7 @@ class BranchCommits:
     files: TableLayout
     known: BranchFiles
     dead: DeletedRowsCache
+    may_hold: bool = False
 
     def write_deletes_beside(
         self, write_rows: Callable[[], None], parts: CommitParts, tip: int | None
@@ -176,6 +180,7 @@ class BranchCommits:
             summary=properties,
             expected_tip=tip,
             stored=confirmed(self.files.store, new, but=staged_before),
+            may_hold=self.may_hold,
         )
         what = f'writing to lake table "{self.ident}"'
         totals = self.commits.commit_files(self.ident, self.branch, change, what)

@@ -9,9 +9,9 @@ stays: the error may have come behind the commit.
 An answer that the outcome is unknown is no refusal: the commit may still take effect, minutes
 later, for example in a catalog behind a gateway that gave up. The files of such a commit go once
 the branch is dropped: a catalog refuses a commit to a branch that is not there any more, so what no
-snapshot names then will never be named. An error without an answer leaves the files alone, because
-Iceberg may be trying the commit again, and would make the branch anew. Orphan removal finds such
-files.
+snapshot names then will never be named. The same goes for a commit that is held until the
+publication of the branch. An error without an answer leaves the files alone, because Iceberg may be
+trying the commit again, and would make the branch anew. Orphan removal finds such files.
 
 Trace: rows 1..900 are in file A, and the commit of A ends with "No space left on device". A is
 remembered. The worker gives the batch up and drops the branch; A is named by no snapshot and goes.
@@ -47,22 +47,37 @@ class RefusedFiles(FileCommits):
         self._lock = threading.Lock()
         self._refused: defaultdict[LakeIdent, list[str]] = defaultdict(list)
         self._undecided: defaultdict[tuple[LakeIdent, str], list[str]] = defaultdict(list)
+        self._held: dict[tuple[LakeIdent, str], list[str]] = {}
 
     def commit_files(
         self, ident: LakeIdent, branch: str, change: FileChange, what: str
     ) -> FileTotals:
         """See ``FileCommits``."""
+        paths = [file.path for file in (*change.added, *change.added_deletes)]
         try:
-            return self._commits.commit_files(ident, branch, change, what)
+            totals = self._commits.commit_files(ident, branch, change, what)
         except ReplicationError as error:
             if not isinstance(error, ConnectionFailure):
-                paths = [file.path for file in (*change.added, *change.added_deletes)]
                 with self._lock:
                     if _is_unknown(error):
                         self._undecided[ident, branch] += paths
                     else:
                         self._refused[ident] += paths
             raise
+        if totals.held:
+            with self._lock:
+                self._held[ident, branch] = paths
+        return totals
+
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        """See ``FileCommits``."""
+        with self._lock:
+            self._held.pop((ident, branch), None)
+        self._commits.published(ident, branch)
+
+    def forget(self, ident: LakeIdent) -> None:
+        """See ``FileCommits``."""
+        self._commits.forget(ident)
 
     def remove_refused(self, ident: LakeIdent) -> None:
         """Remove the table's remembered files. Staged rows of the failed attempt are gone, too."""
@@ -73,7 +88,8 @@ class RefusedFiles(FileCommits):
     def remove_undecided(self, ident: LakeIdent, branches: Iterable[str]) -> None:
         """Remove the files of commits without a known outcome to branches that are dropped now."""
         with self._lock:
-            found = [self._undecided.pop((ident, branch), []) for branch in branches]
+            kept = (self._undecided, self._held)
+            found = [each.pop((ident, branch), []) for branch in branches for each in kept]
         self._remove(ident, [path for paths in found for path in paths])
 
     def _remove(self, ident: LakeIdent, files: Sequence[str]) -> None:

@@ -102,9 +102,11 @@ class SparkTables:
         del rows_of, changes_of
         return self._staging.stage(batches, schema)
 
-    def writer(self, queries: RowQueries, others: OtherWriters) -> FileSegmentWriter | None:
+    def writer(
+        self, queries: RowQueries, others: OtherWriters, *, may_hold: bool = False
+    ) -> FileSegmentWriter | None:
         """The file writer for a batch on the queries' branch, or None if Spark has to write."""
-        del queries, others
+        del queries, others, may_hold
         return None
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
@@ -130,6 +132,9 @@ class SparkTables:
     def remove_undecided(self, ident: LakeIdent, branches: Iterable[str]) -> None:
         """Remove the files of commits without a known outcome to branches that are dropped now."""
         del ident, branches
+
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        """The branch was published."""
 
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
@@ -206,14 +211,16 @@ class FileTables(SparkTables):
             return _write(files, rows_of, batches)
         return self._staging.stage(batches, schema, partial(_write, files, rows_of))
 
-    def writer(self, queries: RowQueries, others: OtherWriters) -> FileSegmentWriter | None:
+    def writer(
+        self, queries: RowQueries, others: OtherWriters, *, may_hold: bool = False
+    ) -> FileSegmentWriter | None:
         """The file writer for a batch on the queries' branch, or None if Spark has to write."""
         ident, branch = queries.ident, queries.branch
         files = self.files(ident)
         if files is None:
             return None
         known = self._known_files(ident, branch)
-        target = BranchCommits(self._commits, ident, branch, files, known, self._dead)
+        target = BranchCommits(self._commits, ident, branch, files, known, self._dead, may_hold)
         return FileSegmentWriter(target, queries, self._keys, others, copies=not self._beside)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
@@ -266,6 +273,10 @@ class FileTables(SparkTables):
         """Remove the files of commits without a known outcome to branches that are dropped now."""
         self._commits.remove_undecided(ident, branches)
 
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        """The branch was published."""
+        self._commits.published(ident, branch)
+
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:
             of, known = self._known.get(ident, (None, None))
@@ -278,6 +289,7 @@ class FileTables(SparkTables):
 
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
+        self._commits.forget(ident)
         with self._lock:
             self._files.pop(ident, None)
             _, known = self._known.pop(ident, ("", None))

@@ -92,14 +92,19 @@ def writers_for(
     queries: RowQueries,
     columns: Sequence[LakeColumn],
     other_writers: OtherWriters,
+    *,
+    may_hold: bool = False,
 ) -> Writers:
     """The writers for a batch on the queries' branch: files first, then Spark.
 
-    Spark alone for tables whose files pgsub cannot write, and for ``main``.
+    Spark alone for tables whose files pgsub cannot write, and for ``main``. ``may_hold``: see
+    ``FileChange``.
     """
     names = CommitNames()
     merge = MergeSegmentWriter(tables, queries, columns, names, other_writers)
-    files = None if queries.branch == MAIN else file_tables.writer(queries, other_writers)
+    files = None
+    if queries.branch != MAIN:
+        files = file_tables.writer(queries, other_writers, may_hold=may_hold)
     if files is None:
         return Writers((merge,), merge, names)
     merge.before_commit = files.forget_files

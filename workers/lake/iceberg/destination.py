@@ -108,7 +108,8 @@ class IcebergDestination(Destination):
         self._others = KnownOthers(self._sessions, finds=settings.track_commit_timestamp)
         self._format_version = max(format_version, SINCE if settings.track_commit_timestamp else 0)
         self._durability = Durability(self._tables, self._sessions, catalog_file)
-        self._branches = BranchPublisher(self._tables, self._durability, self.fence)
+        done = self._file_tables.published
+        self._branches = BranchPublisher(self._tables, self._durability, self.fence, done)
         self._branch_positions = self._branches.positions
 
     def table(self, ident: LakeIdent) -> LakeTable | None:
@@ -263,12 +264,9 @@ class IcebergDestination(Destination):
         self._file_tables.remove_copied(ident, file_id)
 
     def write_sources(
-        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart], *, may_hold: bool = False
     ) -> list[Effect]:
-        """Apply the parts together; only the last snapshot carries their stamps.
-
-        Without segments, and with the stamp on the branch already, nothing is committed.
-        """
+        """Apply the parts; without segments, and with the stamp on the branch, nothing is done."""
         segments = [segment for part in parts for segment in part.segments]
         stamp = parts[-1].stamp
         alone = len(parts) == 1 and not segments and parts[0].base is None
@@ -278,7 +276,7 @@ class IcebergDestination(Destination):
         for segment in segments:
             self._generated.check(ident, segment.generated)
         try:
-            effects = self._writer(self._sessions.get(), ident, branch).write(parts)
+            effects = self._writer(self._sessions.get(), ident, branch, may_hold).write(parts)
         except BaseException:
             self._forget(ident)
             raise
@@ -416,9 +414,9 @@ class IcebergDestination(Destination):
         listed: Callable[[], Collection[str]] = tuple,
     ) -> Orphans:
         """Remove orphan files, in a session that no batch uses; see ``orphan_files``."""
+        remove, lists = partial(self._tables.remove_files, ident), self._tables.lists_expiries
+        kept = KeptFiles(listed, remove, lists_expiries=lists)
         session = self._maintenance_sessions.get()
-        remove = partial(self._tables.remove_files, ident)
-        kept = KeptFiles(listed, remove, lists_expiries=self._tables.lists_expiries)
         return remove_orphans(session, ident, owner=owner, older_than=older_than, kept=kept)
 
     def idle_session(self) -> tuple[str, str] | None:
@@ -431,13 +429,14 @@ class IcebergDestination(Destination):
         self._maintenance_sessions.close()
         self._tables.close()
 
-    # -- within -----------------------------------------------------------------------------------
-
-    def _writer(self, session: LakeSession, ident: LakeIdent, branch: str) -> BranchWriter:
+    def _writer(
+        self, session: LakeSession, ident: LakeIdent, branch: str, may_hold: bool = False
+    ) -> BranchWriter:
         columns, ranges = self._columns.of(ident), self._columns.key_ranges(ident)
         queries = RowQueries(session, self._staging, ident, branch, ranges)
         others = self._others.of(ident)
-        writers = writers_for(self._file_tables, self._tables, queries, columns, others)
+        of = self._file_tables, self._tables, queries, columns, others
+        writers = writers_for(*of, may_hold=may_hold)
         return BranchWriter(self._tables, ident, branch, writers)
 
     def _existing(self, ident: LakeIdent) -> LakeTable:

@@ -105,9 +105,13 @@ def _may_still_run(error: ReplicationError) -> bool:
 
 
 def _is_published(tables: TableApi, ident: LakeIdent, branch: str) -> bool:
-    """Is main at the branch, or ahead? Equal positions alone would prove nothing."""
+    """Is main at the branch, or ahead? Equal positions alone would prove nothing.
+
+    A commit that was held is not on the branch unless the publication took effect.
+    """
     history = tables.history(ident)
-    tip = history.refs.get(branch)
+    held = tables.held(ident, branch)
+    tip = history.refs.get(branch) if held is None else held
     return any(snapshot.snapshot_id == tip for snapshot in history.ancestors(MAIN))
 
 

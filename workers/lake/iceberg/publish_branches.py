@@ -20,12 +20,18 @@ class BranchPublisher:
     """Publishes branches. ``positions`` are the known positions of the branches' last snapshots."""
 
     def __init__(
-        self, tables: TableApi, durability: Durability, fence: Callable[[LakeIdent], object]
+        self,
+        tables: TableApi,
+        durability: Durability,
+        fence: Callable[[LakeIdent], object],
+        done: Callable[[LakeIdent, str], None],
     ) -> None:
+        """``done`` is told of each published branch."""
         self.positions: dict[tuple[LakeIdent, str], Stamp] = {}
         self._tables = tables
         self._durability = durability
         self._fence = fence
+        self._done = done
 
     def publish(
         self,
@@ -40,6 +46,7 @@ class BranchPublisher:
         move = move or partial(self._tables.fast_forward, stamp=stamp)
         published = move_main(self._tables, ident, branch, unread, move, fence)
         self._durability.committed(ident, 1)
+        self._done(ident, branch)
         return published
 
     def publish_together(
@@ -51,4 +58,5 @@ class BranchPublisher:
         published = move_mains(self._tables, parts, unread, in_parallel, self._fence)
         for each in parts:
             self._durability.committed(each.ident, 1)
+            self._done(each.ident, each.branch)
         return published

@@ -160,6 +160,13 @@ class TableApi(Protocol):
         Late: behind a successor's fence ``main`` is no ancestor any more, and the call is refused.
         """
 
+    def held(self, ident: LakeIdent, branch: str) -> int | None:
+        """The snapshot that only the publication of the branch commits, if there is one.
+
+        See ``FileChange.may_hold``. A publication without a clear answer took effect if the table
+        has the snapshot.
+        """
+
     def fast_forward_with(
         self,
         ident: LakeIdent,
@@ -262,7 +269,7 @@ class FileChange:
     ``removed_deletes`` are position deletes or deletion vectors. ``expected_tip`` is the snapshot
     of the branch in which row positions were looked up. ``stored`` are the paths of new files that
     the store has just confirmed; every other new file is looked for, because a lost file must not
-    be committed.
+    be committed. ``may_hold``: the next call about the branch publishes the branch, or gives it up.
     """
 
     layout: LayoutId
@@ -274,6 +281,7 @@ class FileChange:
     summary: Mapping[str, str] = field(default_factory=dict)
     expected_tip: int | None = None
     stored: Collection[str] = ()
+    may_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +290,8 @@ class FileTotals:
 
     ``rows`` counts deleted rows too; ``deleted`` is their number. ``tip`` is the new snapshot,
     ``parent`` the snapshot before. ``idle_deletes`` is the number of delete files minus the number
-    of data files; below zero if the branch has fewer delete files.
+    of data files; below zero if the branch has fewer delete files. ``held``: the publication of the
+    branch makes the commit.
     """
 
     rows: int
@@ -290,6 +299,7 @@ class FileTotals:
     tip: int
     parent: int | None
     idle_deletes: int = 0
+    held: bool = False
 
 
 class FileCommits(Protocol):
@@ -320,8 +330,16 @@ class FileCommits(Protocol):
     ) -> FileTotals:
         """Add a snapshot. 40001 if the branch, the tip or the table's layout is not as expected.
 
+        A change that may be held and ends with a position may be committed by the publication of
+        the branch only: then the branch is as before, and an error may come as late as that.
         Late: the branch belongs to a dead worker's generation, and no worker publishes the branch.
         """
+
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        """The branch was published, also if no call said so: no commit of the branch is held."""
+
+    def forget(self, ident: LakeIdent) -> None:
+        """Read the table again before the next commit: somebody else has committed."""
 
     def remove_files(
         self, ident: LakeIdent, files: Sequence[str], table_uuid: str | None = None

@@ -243,9 +243,9 @@ class MemoryDestination(Destination):
         return counts(effects, self.lake.outcomes)
 
     def write_sources(
-        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart]
+        self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart], *, may_hold: bool = False
     ) -> list[Effect]:
-        """Apply the parts in one commit."""
+        """Apply the parts in one commit, which is never held."""
         self._enter("write_branch")
         table = self._get(ident)
         if branch not in table.refs:

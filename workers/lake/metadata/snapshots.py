@@ -238,7 +238,7 @@ def _snapshot(found: Mapping[str, Any]) -> Snapshot:
     return Snapshot(
         found["snapshot-id"],
         found.get("parent-snapshot-id"),
-        stamp_of([values[key] for key in (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE)]),
+        stamp_in(values),
         sources_of(values[SOURCES]),
         None if records is None else int(records),
         int(values["total-data-files"] or 0),
@@ -257,6 +257,11 @@ def is_foreign(summary: Mapping[str, str | None], operation: str | None) -> bool
 def is_ours(summary: Mapping[str, str | None]) -> bool:
     """Has the commit a mark of pgsub?"""
     return any(summary[mark] is not None for mark in MARKS)
+
+
+def stamp_in(summary: Mapping[str, str | None]) -> Stamp | None:
+    """The position in a snapshot's summary."""
+    return stamp_of([summary.get(key) for key in (ORIGIN, LSN_KEY, EPOCH, FLOOR, SOURCE)])
 
 
 def stamp_of(values: list[str | None]) -> Stamp | None:

@@ -221,6 +221,11 @@ class SqlTableApi(TableApi):
         answer = self._sessions.get().commit(sql, f'publishing to lake table "{ident}"')
         return None if answer is None else answer.column("updated_ref")[0].as_py()
 
+    def held(self, ident: LakeIdent, branch: str) -> int | None:
+        """None: every commit is on its branch."""
+        del ident, branch
+        return None
+
     def fast_forward_with(
         self,
         ident: LakeIdent,

@@ -83,13 +83,19 @@ class Catalog:
     def __init__(self, *answers: tuple[bool | str, ReplicationError | None]) -> None:
         """An answer: whether the call takes effect (or on one table only), and its error."""
         self.main = {A: 4, B: 4}
+        self.held = frozenset[LakeIdent]()
         self.answers = list(answers)
         self.looks = 0
         self.called: list[list[LakeIdent]] = []
 
     def look(self) -> list[Seen]:
+        """The first look at a table with a held commit may be at an old state."""
         self.looks += 1
-        return [Seen(ident, 5, None if at == 5 else ident) for ident, at in self.main.items()]
+        old = self.held if self.looks == 1 else ()
+        return [
+            Seen(ident, 5, *((None,) if at == 5 else (ident, ident in old)))
+            for ident, at in self.main.items()
+        ]
 
     def call(self, changes: Sequence[Any]) -> None:
         self.called.append(list(changes))
@@ -180,6 +186,43 @@ def test_a_refusal_of_the_call_ends_the_calls() -> None:
         catalog.move()
     assert raised.value is refusal
     assert len(catalog.called) == 1
+
+
+def test_a_refusal_of_an_old_state_is_looked_at() -> None:
+    """Some catalogs answer to a change of an old state as to a wrong request."""
+    catalog = Catalog((False, no_call_for_several()), (True, None))
+    catalog.held = frozenset({B})
+    assert catalog.move() == [5, 5]
+    assert (catalog.called, catalog.looks) == ([[A, B], [A, B]], 3)
+
+
+def test_a_refusal_of_the_newest_state_ends_the_calls() -> None:
+    first, second = no_call_for_several("once"), no_call_for_several("twice")
+    catalog = Catalog((False, first), (False, second), (True, None))
+    catalog.held = frozenset({A, B})
+    with pytest.raises(FeatureNotSupported) as raised:
+        catalog.move()
+    assert raised.value is second
+    assert len(catalog.called) == 2
+
+
+def test_a_refusal_of_an_old_state_counts_as_an_attempt() -> None:
+    refusal = no_call_for_several()
+    catalog = Catalog((False, refusal), *[(False, CONFLICT)] * (COMMIT_ATTEMPTS - 1))
+    catalog.held = frozenset({A})
+    with pytest.raises(ReplicationError) as raised:
+        catalog.move()
+    assert raised.value is CONFLICT
+    assert len(catalog.called) == COMMIT_ATTEMPTS
+
+
+def test_an_old_state_of_a_table_that_is_there_excuses_no_refusal() -> None:
+    refusal = no_call_for_several()
+    catalog = Catalog((False, refusal))
+    catalog.held, catalog.main[B] = frozenset({B}), 5
+    with pytest.raises(FeatureNotSupported) as raised:
+        catalog.move()
+    assert raised.value is refusal
 
 
 ICEBERG = "org.apache.iceberg.exceptions."

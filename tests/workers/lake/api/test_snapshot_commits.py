@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,26 +13,22 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from catalog.errcodes import ReplicationError
+from tests.workers.lake.api.one_table import INVALID, REFUSED, UNKNOWN, java_error
 from tests.workers.lake.two_columns import append, stamp
 from workers.lake.api import snapshot_commits
-from workers.lake.api.snapshot_commits import commit_snapshot
+from workers.lake.api.snapshot_commits import NewSnapshot
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.table import LakeIdent
 
 IDENT = LakeIdent("public", "t")
-REFUSED = "org.apache.iceberg.exceptions.CommitFailedException"
-UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
-INVALID = "org.apache.iceberg.exceptions.ValidationException"
-
-
-def java_error(name: str) -> Py4JJavaError:
-    kind = SimpleNamespace(getName=lambda: name)
-    return Py4JJavaError("failed", SimpleNamespace(_target_id="o1", getClass=lambda: kind))
 
 
 @dataclass
 class Catalog:
-    """A table's operations, Iceberg's update and the API in one; ``answers`` are the commits'."""
+    """A table's operations, Iceberg's update and the API in one; ``answers`` are the commits'.
+
+    ``known`` says for each attempt whether the state was known.
+    """
 
     answers: Sequence[str | None]
     takes_effect: bool = False
@@ -42,11 +39,20 @@ class Catalog:
     attempts: int = 0
     commits: list[tuple[int, str]] = field(default_factory=list)
     states: int = 0
+    known: list[bool] = field(default_factory=list)
 
     def operations(self) -> Catalog:
         return self
 
+    @contextlib.contextmanager
+    def on_known_state(self, update: Any, table: Any) -> Iterator[None]:
+        assert update is self
+        assert table in (self, None)
+        self.known.append(table is self)
+        yield
+
     def apply(self) -> Any:
+        assert len(self.known) == self.attempts + 1, "within on_known_state"
         self.attempts += 1
         self.states += 1
         counts = {"manifests-replaced": self.replaced, "manifests-created": self.created}
@@ -61,8 +67,11 @@ class Catalog:
     def current(self) -> Any:
         return SimpleNamespace(state=self.states, snapshot=self.snapshots.get)
 
-    def with_snapshot(self, base: Any, made: Any, branch: str) -> Any:
-        return base.state, made, branch
+    def refresh(self) -> Any:
+        return self.current()
+
+    def with_snapshot(self, base: Any, made: Any, *refs: str) -> Any:
+        return base.state, made, " ".join(refs)
 
     def commit(self, base: Any, update: Any) -> None:
         state, made, branch = update
@@ -86,8 +95,19 @@ class Catalog:
         self.removed.append((made.snapshotId(), lists))
 
 
-def committed(catalog: Any, check: Callable[[Any], None] = lambda _base: None) -> Any:
-    return commit_snapshot(catalog, catalog, catalog, "b", check, 2)
+def unchecked(_base: Any) -> None:
+    """No state is refused."""
+
+
+def committed(catalog: Any, check: Callable[[Any], None] = unchecked) -> Any:
+    return NewSnapshot(catalog, catalog, catalog, ["b"], check, 2).commit()
+
+
+def written(catalog: Any, check: Callable[[Any], None] = unchecked) -> NewSnapshot:
+    """A snapshot for two refs, written on the known state."""
+    new = NewSnapshot(catalog, catalog, catalog, ["b", "main"], check, 2, on_known_state=True)
+    new.write()
+    return new
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +151,7 @@ def test_a_refusal_may_be_wrong() -> None:
     catalog = Catalog([REFUSED], takes_effect=True)
     assert committed(catalog).snapshotId() == 1
     assert catalog.commits == [(1, "b")]
-    assert catalog.removed == [(1, ["list 2"])]
+    assert catalog.removed == []
 
 
 @pytest.mark.parametrize(
@@ -158,6 +178,99 @@ def test_a_check_that_refuses() -> None:
     with pytest.raises(ReplicationError):
         committed(catalog, check)
     assert (catalog.commits, catalog.removed) == ([], ["all"])
+
+
+# -- a snapshot that is written before the commit -------------------------------------------------
+
+
+def test_a_commit_to_the_branch_is_on_the_newest_state() -> None:
+    catalog = Catalog([REFUSED, None])
+    committed(catalog)
+    assert catalog.known == [False, False]
+
+
+def test_the_first_attempt_is_on_the_known_state(pauses: list[float]) -> None:
+    catalog = Catalog([None])
+    seen: list[int] = []
+    new = written(catalog, lambda base: seen.append(base.state))
+    assert (catalog.commits, seen) == ([], [1])
+    new.set_refs()
+    assert (catalog.known, catalog.commits) == ([True], [(1, "b main")])
+    assert (seen, pauses) == ([1], [])
+
+
+@pytest.mark.parametrize("error", [REFUSED, INVALID])
+def test_a_known_state_that_was_old_is_read(error: str) -> None:
+    """Some catalogs answer to a change of an old state as to a wrong request."""
+    catalog = Catalog([error, None])
+    seen: list[int] = []
+    new = written(catalog, lambda base: seen.append(base.state))
+    new.set_refs()
+    assert (catalog.known, seen) == ([True, False], [1, 2])
+    assert catalog.commits == [(1, "b main"), (2, "b main")]
+
+
+@pytest.mark.parametrize(
+    ("answers", "commits"),
+    [([INVALID, INVALID], 2), ([REFUSED, INVALID], 2), ([UNKNOWN], 1), ([REFUSED] * 5, 5)],
+    ids=["invalid", "invalid then", "unknown", "outrun"],
+)
+def test_a_newest_state_that_is_invalid_is_an_error(answers: list[str], commits: int) -> None:
+    catalog = Catalog(answers)
+    new = written(catalog)
+    with pytest.raises(Py4JJavaError):
+        new.set_refs()
+    assert len(catalog.commits) == commits
+    assert catalog.removed == [], "the caller knows whether the snapshot is given up"
+
+
+def test_behind_an_error_the_call_may_be_made_again() -> None:
+    catalog = Catalog([UNKNOWN, None])
+    new = written(catalog)
+    with pytest.raises(Py4JJavaError):
+        new.set_refs()
+    new.set_refs()
+    assert (catalog.known, catalog.commits) == ([True, False], [(1, "b main"), (2, "b main")])
+    new.remove_useless()
+    assert catalog.removed == [(2, ["list 1"])]
+
+
+def test_behind_a_lost_answer_the_snapshot_is_found() -> None:
+    catalog = Catalog([UNKNOWN], takes_effect=True)
+    new = written(catalog)
+    with pytest.raises(Py4JJavaError):
+        new.set_refs()
+    new.set_refs()
+    assert new.made.snapshotId() == 1
+    assert catalog.commits == [(1, "b main")]
+    new.remove_useless()
+    assert catalog.removed == []
+
+
+def test_a_snapshot_that_is_there_is_not_checked() -> None:
+    """``main`` has moved to the snapshot: as the state before a commit the table is refused."""
+    catalog = Catalog([UNKNOWN], takes_effect=True)
+
+    def check(base: Any) -> None:
+        if base.snapshot(1) is not None:
+            raise changed_meanwhile(IDENT)
+
+    new = written(catalog, check)
+    with pytest.raises(Py4JJavaError):
+        new.set_refs()
+    new.set_refs()
+    assert new.made.snapshotId() == 1
+
+
+def test_a_known_state_may_be_refused_by_the_check() -> None:
+    catalog = Catalog([])
+
+    def check(_base: Any) -> None:
+        raise changed_meanwhile(IDENT)
+
+    with pytest.raises(ReplicationError):
+        written(catalog, check)
+    assert catalog.commits == []
 
 
 def test_no_manifest_is_left_that_no_snapshot_names(dest: Any, lake_ident: LakeIdent) -> None:

@@ -13,7 +13,7 @@ from tests.workers.lake.watched import Watched, update, with_rows
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.files.refused_files import RefusedFiles
-from workers.lake.interfaces.table_api import FileChange
+from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.staged_rows import LayoutId, NewFile
 from workers.lake.table import LakeIdent
 
@@ -24,13 +24,22 @@ CHANGE = FileChange(
 
 
 class Commits:
-    """A lake that refuses every commit with ``error``."""
+    """A lake with the same answer to every commit."""
 
-    def __init__(self, error: ReplicationError) -> None:
-        self.error, self.removed = error, list[str]()
+    def __init__(self, answer: ReplicationError | FileTotals) -> None:
+        self.answer, self.removed = answer, list[str]()
+        self.told: list[tuple[str, ...]] = []
 
-    def commit_files(self, *given: object) -> None:
-        raise self.error
+    def commit_files(self, *given: object) -> FileTotals:
+        if isinstance(self.answer, ReplicationError):
+            raise self.answer
+        return self.answer
+
+    def forget(self, ident: LakeIdent) -> None:
+        self.told.append(("forget", ident.table))
+
+    def published(self, ident: LakeIdent, branch: str) -> None:
+        self.told.append(("published", ident.table, branch))
 
     def remove_files(self, ident: LakeIdent, files: list[str]) -> int:
         assert ident == T
@@ -71,6 +80,69 @@ def test_only_an_answer_takes_the_files_along(
     for _ in range(2):
         commits.remove_undecided(T, ["b"])
         assert lake.removed == removed + later
+
+
+MADE = FileTotals(1, 0, 5, 4)
+HELD = replace(MADE, held=True)
+
+
+def committed(answer: FileTotals) -> tuple[Any, RefusedFiles]:
+    lake: Any = Commits(answer)
+    commits = RefusedFiles(lake)
+    assert commits.commit_files(T, "b", CHANGE, "writing") == answer
+    return lake, commits
+
+
+def test_the_files_of_a_held_commit_go_with_the_branch() -> None:
+    lake, commits = committed(HELD)
+    commits.remove_refused(T)
+    commits.remove_undecided(T, ["another"])
+    commits.remove_undecided(LakeIdent("public", "other"), ["b"])
+    assert lake.removed == []
+    for _ in range(2):
+        commits.remove_undecided(T, ["another", "b"])
+        assert lake.removed == ["a", "d"]
+
+
+def test_the_files_of_a_published_commit_stay() -> None:
+    """A lookup of the names in the table's snapshots would cost as much as a commit."""
+    lake, commits = committed(HELD)
+    commits.published(T, "b")
+    commits.published(T, "b")
+    commits.remove_undecided(T, ["b"])
+    assert lake.removed == []
+
+
+def test_another_publication_leaves_the_files_of_a_held_commit() -> None:
+    lake, commits = committed(HELD)
+    commits.published(T, "another")
+    commits.published(LakeIdent("public", "other"), "b")
+    commits.remove_undecided(T, ["b"])
+    assert lake.removed == ["a", "d"]
+
+
+def test_the_files_of_a_commit_that_was_made_stay() -> None:
+    lake, commits = committed(MADE)
+    commits.remove_undecided(T, ["b"])
+    assert lake.removed == []
+
+
+def test_a_held_commit_does_not_hide_an_unknown_outcome() -> None:
+    lake, commits = committed(HELD)
+    lake.answer = unknown()
+    other = replace(CHANGE, added=[NewFile("e", 1, 1)], added_deletes=[])
+    with pytest.raises(LakeFailure):
+        commits.commit_files(T, "b", other, "writing")
+    commits.published(T, "b")
+    commits.remove_undecided(T, ["b"])
+    assert lake.removed == ["e"]
+
+
+def test_the_lake_is_told_what_to_forget_and_what_is_published() -> None:
+    lake, commits = committed(MADE)
+    commits.forget(T)
+    commits.published(T, "b")
+    assert lake.told == [("forget", "t"), ("published", "t", "b")]
 
 
 @pytest.mark.spark

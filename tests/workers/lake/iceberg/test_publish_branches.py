@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import FeatureNotSupported, IoError, ReplicationError
 from catalog.pg_lsn import LSN
 from workers.lake.iceberg.publish_branches import BranchPublisher
 from workers.lake.metadata.snapshots import History, Snapshot
@@ -22,11 +22,16 @@ T, U = LakeIdent("s", "t"), LakeIdent("s", "u")
 class Lake:
     """Two tables whose branches end with a position; counts what is asked and committed."""
 
-    def __init__(self, stamp: Stamp = STAMP) -> None:
+    def __init__(self, stamp: Stamp = STAMP, error: ReplicationError | None = None) -> None:
+        """``error`` is that of a call that moves ``main``."""
         self.stamp = stamp
+        self.error = error
         self.asked: list[str] = []
         tables: Any = self
-        self.publisher = BranchPublisher(tables, tables, lambda ident: None)
+        self.published: list[tuple[LakeIdent, str]] = []
+        self.publisher = BranchPublisher(
+            tables, tables, lambda ident: None, lambda *of: self.published.append(of)
+        )
 
     def history(self, ident: LakeIdent) -> History:
         self.asked.append(f"history {ident.table}")
@@ -35,13 +40,22 @@ class Lake:
     def fast_forward(self, ident: LakeIdent, branch: str, stamp: Stamp | None = None) -> int:
         assert (branch, stamp) == (BRANCH, STAMP)
         self.asked.append(f"move {ident.table}")
+        self._fail()
         return 5
 
     def fast_forward_together(
         self, parts: Sequence[Publication], _in_parallel: InParallel
     ) -> list[int]:
         self.asked.append("move " + " ".join(each.ident.table for each in parts))
+        self._fail()
         return [5 for _ in parts]
+
+    def held(self, ident: LakeIdent, branch: str) -> int | None:
+        """The snapshot of a held commit: none."""
+
+    def _fail(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def committed(self, ident: LakeIdent, number: int) -> None:
         self.asked.append(f"committed {ident.table} {number}")
@@ -85,3 +99,30 @@ def test_a_branch_of_another_batch_is_refused(publish: Callable[[Lake], Any]) ->
         publish(lake)
     assert refused.value.code == "40001"
     assert not any(each.startswith(("move", "committed")) for each in lake.asked)
+    assert lake.published == []
+
+
+def test_each_published_branch_is_told() -> None:
+    lake = Lake()
+    lake.publish()
+    assert lake.published == [(T, BRANCH)]
+    lake.publish_together()
+    assert lake.published == [(T, BRANCH), (T, BRANCH), (U, BRANCH)]
+
+
+def test_a_branch_is_told_if_the_answer_was_lost() -> None:
+    lake = Lake()
+    assert lake.publisher.publish(T, BRANCH, STAMP, lambda *_: None) is None
+    assert lake.published == [(T, BRANCH)]
+
+
+@pytest.mark.parametrize("error", [IoError("full"), FeatureNotSupported("no such call")], ids=str)
+@pytest.mark.parametrize("publish", [Lake.publish, Lake.publish_together])
+def test_a_branch_that_is_not_published_is_not_told(
+    publish: Callable[[Lake], Any], error: ReplicationError
+) -> None:
+    lake = Lake(error=error)
+    with pytest.raises(type(error)):
+        publish(lake)
+    assert lake.published == []
+    assert not any(each.startswith("committed") for each in lake.asked)

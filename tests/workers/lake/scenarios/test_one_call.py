@@ -61,7 +61,7 @@ def tables(
     client = connections.jvm.org.apache.iceberg.rest.RESTCatalog()
     client.initialize("scripted", properties)
     api: Any = JavaApi(connections)
-    api._catalog = client
+    api.catalog = client
     lake_gateway._api = api
     yield gateway_tables
     client.close()
