@@ -38,7 +38,10 @@ from workers.lake.table import MAIN, LakeIdent, Stamp
 
 @dataclass(slots=True)
 class HeldCommit:
-    """The commit of the batch with the position ``stamp``. ``called`` once a call may have set main."""
+    """The commit of the batch with the position ``stamp``.
+
+    ``called``: a call may have set the branch and ``main``.
+    """
 
     ident: LakeIdent
     branch: str

@@ -48,9 +48,9 @@ class NewSnapshot:
     """A snapshot to be added to the ``refs``: written first, committed then.
 
     ``update`` is Iceberg's commit of a snapshot, with the files. ``check`` is called with the
-    table's metadata that the commit replaces, and raises to refuse. ``manifests``
-    is the number of new manifests: a manifest for every spec of data files and of deletes. ``made`` is Iceberg's snapshot
-    once written, on the state ``base``; every attempt gives the snapshot the same id.
+    table's metadata that the commit replaces, and raises to refuse. ``manifests`` is the number of
+    new manifests: a manifest for every spec of data files and of deletes. ``made`` is Iceberg's
+    snapshot once written, on the state ``base``; every attempt gives the snapshot the same id.
     ``on_known_state``: the first attempt is made on the state of ``table``, without a request;
     the state may be old.
     """
