@@ -6,7 +6,7 @@ go to other partitions, and a worker that is killed on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import Final
 
@@ -53,6 +53,19 @@ def catalog_flow(
         _change(flow, 2)
         flow.checkpoint("changed", *TABLES)
         yield flow
+
+
+def expect_files(flow: Flow, found: Iterable[str]) -> None:
+    """The tables' files are among ``found``, and are of the writer in the flow's name."""
+    files = [name for name in found if f"/{flow.name}/" in name]
+    assert [name for name in files if name.endswith("metadata.json")]
+    writers = {row["lake_table"]: row["writer"] for row in flow.pgsub.status("lake_tables")}
+    [writer] = {writers[table] for table in TABLES}
+    assert flow.name.endswith(writer)
+    rows = [name for name in files if name.endswith(".parquet")]
+    assert rows
+    ours = [name for name in rows if "/data/pgsub-" in name]
+    assert ours == (rows if writer == "files" else [])
 
 
 def _change(flow: Flow, turn: int) -> None:

@@ -17,7 +17,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import SETTINGS
 from tests.integration.flow import Flow
 from tests.lake.azurite_store import KEY, NO_NODE, Azurite, azurite, has_node
-from tests.lake.catalog_flow import TABLES, ReadBySpark, catalog_flow
+from tests.lake.catalog_flow import TABLES, ReadBySpark, catalog_flow, expect_files
 from tests.twin import NativeTwin
 
 pytestmark = [
@@ -84,15 +84,7 @@ def test_spark_sees_the_rows_of_the_native_subscriber(flow: Flow, table: str, la
 
 
 def test_the_files_lie_in_the_store_and_are_the_writer_s(flow: Flow, store: Azurite) -> None:
-    files = [name for name in store.files("warehouse") if f"/{flow.name}/" in name]
-    assert [name for name in files if name.endswith("metadata.json")]
-    writers = {row["lake_table"]: row["writer"] for row in flow.pgsub.status("lake_tables")}
-    [writer] = {writers[table] for table in TABLES}
-    assert flow.name.endswith(writer)
-    rows = [name for name in files if name.endswith(".parquet")]
-    assert rows
-    ours = [name for name in rows if "/data/pgsub-" in name]
-    assert ours == (rows if writer == "files" else [])
+    expect_files(flow, store.files("warehouse"))
 
 
 def test_no_key_and_no_signature_is_in_a_log(flow: Flow) -> None:

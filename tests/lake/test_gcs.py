@@ -14,7 +14,7 @@ import pytest
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.harness import SETTINGS
 from tests.integration.flow import Flow
-from tests.lake.catalog_flow import TABLES, ReadBySpark, catalog_flow
+from tests.lake.catalog_flow import TABLES, ReadBySpark, catalog_flow, expect_files
 from tests.lake.fake_gcs import FakeGcs, fake_gcs
 from tests.twin import NativeTwin
 
@@ -64,15 +64,7 @@ def test_spark_sees_the_rows_of_the_native_subscriber(flow: Flow, table: str, la
 
 
 def test_the_files_lie_in_the_store_and_are_the_writer_s(flow: Flow, store: FakeGcs) -> None:
-    files = [name for name in store.files("warehouse") if f"/{flow.name}/" in name]
-    assert [name for name in files if name.endswith("metadata.json")]
-    writers = {row["lake_table"]: row["writer"] for row in flow.pgsub.status("lake_tables")}
-    [writer] = {writers[table] for table in TABLES}
-    assert flow.name.endswith(writer)
-    rows = [name for name in files if name.endswith(".parquet")]
-    assert rows
-    ours = [name for name in rows if "/data/pgsub-" in name]
-    assert ours == (rows if writer == "files" else [])
+    expect_files(flow, store.files("warehouse"))
 
 
 def test_check_probes_a_catalog_with_tables_there(

@@ -7,6 +7,7 @@ from typing import Any
 
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.iceberg_internals import private_value, snapshot_method
+from workers.lake.api.java_api import JavaApi
 from workers.lake.table import LakeIdent
 
 BRANCH = "pgsub_1_1_0"
@@ -17,15 +18,20 @@ def manifests(table: Any) -> set[str]:
     return {path.name for path in folder.glob("*.avro")}
 
 
+def written(api: JavaApi, table: Any, known: Any) -> tuple[Any, Any]:
+    """An empty append, applied on the state ``known``: Iceberg's update and the snapshot."""
+    update = table.newAppend().scanManifestsWith(api.in_this_thread)
+    with api.on_known_state(update, known):
+        return update, update.apply()
+
+
 def test_a_snapshot_is_written_on_the_known_state(
     dest: Any, lake_ident: LakeIdent, lake_gateway: Gateway
 ) -> None:
     with lake_gateway.api("testing") as api:
         table = api.load(lake_ident)
         dest.create_branch(lake_ident, BRANCH)
-        update = table.newAppend().scanManifestsWith(api.in_this_thread)
-        with api.on_known_state(update, table):
-            made = update.apply()
+        update, made = written(api, table, known=table)
         assert table.operations().current().ref(BRANCH) is None, "nothing was read"
         assert made.parentId() == table.currentSnapshot().snapshotId()
         again = update.apply()
@@ -40,9 +46,7 @@ def test_without_a_known_state_the_table_is_read(
     with lake_gateway.api("testing") as api:
         table = api.load(lake_ident)
         dest.create_branch(lake_ident, BRANCH)
-        update = table.newAppend().scanManifestsWith(api.in_this_thread)
-        with api.on_known_state(update, None):
-            update.apply()
+        written(api, table, known=None)
         assert table.operations().current().ref(BRANCH) is not None
 
 
@@ -52,9 +56,7 @@ def test_what_was_written_on_the_known_state_is_committed(
     with lake_gateway.api("testing") as api:
         table = api.load(lake_ident)
         before = manifests(table)
-        update = table.newAppend().scanManifestsWith(api.in_this_thread)
-        with api.on_known_state(update, table):
-            made = update.apply()
+        _, made = written(api, table, known=table)
         operations = table.operations()
         base = operations.current()
         assert base.snapshot(made.snapshotId()) is None
@@ -70,9 +72,7 @@ def test_all_manifests_of_a_commit_may_be_removed(
     with lake_gateway.api("testing") as api:
         table = api.load(lake_ident)
         before = manifests(table)
-        update = table.newAppend().scanManifestsWith(api.in_this_thread)
-        with api.on_known_state(update, table):
-            update.apply()
+        update, _ = written(api, table, known=table)
         assert manifests(table) > before
         connections = lake_gateway.connections
         remove = snapshot_method(connections, "cleanAll")
