@@ -283,21 +283,29 @@ class TextWatch:
         found: TextTypes,
         options: TableOptions,
     ) -> ChangedText | None:
-        """Store the types of a table, or return what has changed since the last comparison."""
+        """Store the types of a table, or return what has changed since the last comparison.
+
+        A column that is not published changes no text of the lake. The announcement may be older
+        than a renaming: a column that was compared before is compared under its present name.
+        """
         known = self._known_types(rel)
+        last = None if known is None else known.types.under_present_names(found.numbers)
+        names = set[str]() if last is None else set(last.numbers)
         if relation is not None:
-            taken = taken_of(relation, options).columns
-            found = found.of_columns([column.name for column in taken])
-        elif known is not None:  # a column that is not published changes no text of the lake
-            found = found.of_columns(known.types.numbers.keys())
+            names |= {column.name for column in taken_of(relation, options).columns}
+        if relation is not None or last is not None:
+            found = found.of_columns(names)
         types = found.as_json()
-        if known is None:
+        if known is None or last is None:
             row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", types)
             changes = rewritten = []
         elif known.row.types == types:
             return None
         else:
-            before = self._as_followed(rel, known.types)
+            before = self._as_followed(rel, last)
+            new_names = last.numbers.keys() - known.types.numbers.keys()
+            numbers = {name: last.numbers[name] for name in new_names}
+            before = replace(before, numbers={**before.numbers, **numbers})
             if self.told:
                 before = replace(before, numbers=found.numbers)
             moved = self._moved(rel, before, found)

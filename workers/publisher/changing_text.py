@@ -39,7 +39,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from workers.publisher.interfaces import QueryConn
 from workers.publisher.queries import newest, query, to_number, to_text
@@ -118,6 +118,28 @@ class TextTypes:
         versions = {name: each for name, each in self.versions.items() if name in names}
         types = {oid: self.types[oid] for oid in needed}
         return TextTypes(columns, types, numbers, versions, self.files)
+
+    def under_present_names(self, numbers: Mapping[str, int]) -> TextTypes:
+        """The same with the present names of renamed columns; ``numbers`` are the present columns.
+
+        A column is renamed if its name is gone and its number has a new name.
+        """
+        present = {number: name for name, number in numbers.items()}
+        renamed = {
+            name: present[number]
+            for name, number in self.numbers.items()
+            if name not in numbers and present.get(number, name) not in (name, *self.numbers)
+        }
+
+        def under(of: Mapping[str, Any]) -> dict[str, Any]:
+            return {renamed.get(name, name): each for name, each in of.items()}
+
+        return replace(
+            self,
+            columns=under(self.columns),
+            numbers=under(self.numbers),
+            versions=under(self.versions),
+        )
 
     def without_names(self) -> TextTypes:
         """The types without those whose values are names of objects.

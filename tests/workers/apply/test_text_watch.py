@@ -250,6 +250,41 @@ def test_a_column_that_is_not_published_is_none_of_ours(watched: Watched, announ
     assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
 
 
+def computed(name: str, version: int, file: int) -> TextTypes:
+    """A table whose second column was written in a version of the catalog, the rows in a file."""
+    versions = {"id": "23/-1/700", name: f"23/-1/{version}"}
+    return TextTypes(numbers={"id": 1, name: 2}, versions=versions, files=f"1:{file}")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_values_computed_anew_behind_a_renaming_are_found(watched: Watched, told: bool) -> None:
+    """The worker compares while the last announcement has the old name, or there is none."""
+    if told:
+        watched.relmap.update(relation(1, "a", "id", "old"))
+    watched.types[1] = computed("old", 700, 16402)
+    watched.turn()
+    watched.types[1] = computed("new", 701, 16402)
+    watched.turn(ALL_TABLES_SECONDS)
+    assert watched.changes() == []
+    watched.types[1] = computed("new", 702, 16403)
+    watched.relmap.update(relation(1, "a", "id", "new"))
+    watched.turn()
+    assert watched.changes() == [('values of column "new" were computed anew',)]
+
+
+def test_an_announcement_from_before_the_copy_hides_no_column(watched: Watched) -> None:
+    rel, copied = watched.world.rel("a"), computed("new", 701, 16402)
+    row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", copied.as_json())
+    watched.world.store.put_text_types(row)
+    watched.relmap.update(relation(1, "a", "id", "old"))
+    watched.types[1] = copied
+    watched.turn()
+    watched.types[1] = computed("new", 702, 16403)
+    watched.relmap.update(relation(1, "a", "id", "new"))
+    watched.turn()
+    assert watched.changes() == [('values of column "new" were computed anew',)]
+
+
 def test_a_dropped_table_is_not_asked_about_before_each_batch(watched: Watched) -> None:
     """It stays in the subscription until a REFRESH; each question opens a session."""
     watched.types[1] = TextTypes()
