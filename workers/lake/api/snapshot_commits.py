@@ -96,7 +96,6 @@ class NewSnapshot:
                 self._refused, self.made = self.made, None
                 if pause is None or not self._may_try_again(error):
                     raise
-                self.on_known_state = False
                 time.sleep(pause)
             else:
                 break
@@ -109,7 +108,7 @@ class NewSnapshot:
         return self.on_known_state and self.api.is_cleanable(error.java_exception)
 
     def write(self) -> None:
-        """Write the manifests, on the newest state of the table, and check the state."""
+        """Write the manifests, on the newest state or on the known one, and check the state."""
         with self.api.on_known_state(self.update, self.table if self.on_known_state else None):
             made = self.update.apply()
         self._lists.append(str(made.manifestListLocation()))

@@ -78,24 +78,26 @@ def test_deletes_find_the_rows_of_the_batch_before(dest: Any, table: LakeIdent) 
     assert count(dest, table) == 7
 
 
+def fenced_off(dest: Any, iceberg: Any, ident: LakeIdent) -> None:
+    """A batch of ten rows, behind the fence of a successor."""
+    hold(dest, ident, append(dest, 0, 10), 20)
+    iceberg().fence(ident)
+    with pytest.raises(ReplicationError) as refused:
+        dest.publish(ident, BRANCH, stamp(20))
+    assert refused.value.code == "40001"
+
+
 def test_a_fence_refuses_the_batch_of_a_dead_worker(
     dest: Any, iceberg: Any, table: LakeIdent
 ) -> None:
-    hold(dest, table, append(dest, 0, 10), 20)
-    iceberg().fence(table)
-    with pytest.raises(ReplicationError) as refused:
-        dest.publish(table, BRANCH, stamp(20))
-    assert refused.value.code == "40001"
+    fenced_off(dest, iceberg, table)
     assert (count(dest, table), dest.table(table).stamp) == (0, stamp(10))
 
 
 def test_a_batch_that_was_refused_is_written_again(
     dest: Any, iceberg: Any, table: LakeIdent
 ) -> None:
-    hold(dest, table, append(dest, 0, 10), 20)
-    iceberg().fence(table)
-    with pytest.raises(ReplicationError):
-        dest.publish(table, BRANCH, stamp(20))
+    fenced_off(dest, iceberg, table)
     dest.create_branch(table, NEXT)
     hold(dest, table, append(dest, 0, 10), 20, NEXT)
     dest.publish(table, NEXT, stamp(20))
