@@ -3,8 +3,8 @@
 The store is versitygw: moto's server, which most tests use, takes 30 ms for a request, and would be
 what is measured. The catalog is that of the tests.
 
-With a ``pause`` both are reached through proxies that wait before each request, as on the way to a
-store in another building.
+With a ``pause`` both are reached by a path on which every request arrives later (``slow_path``), as
+on the way to a store in another building.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.bench.local_lake import SCHEMA
 from tests.bench.sides import Ours
+from tests.bench.slow_path import SlowPath, slow_path
 from tests.fix_publisher import Database
-from tests.lake.http_proxy import HttpProxy
 from tests.lake.lake_stack import file_stack
 
 
@@ -33,10 +33,10 @@ class OursOnS3(Ours):
         folder: Path,
         lake: Any,
         uri: str,
-        proxies: Sequence[HttpProxy] = (),
+        paths: Sequence[SlowPath] = (),
     ) -> None:
-        """``proxies`` are those that ours goes through; the benchmark itself does not."""
-        self._uri, self._proxies = uri, proxies
+        """``paths`` are those that ours goes by; the benchmark itself does not."""
+        self._uri, self._paths = uri, paths
         super().__init__(publisher, folder, lake)
 
     def metadata(self, table: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class OursOnS3(Ours):
         urllib.request.urlopen(request).close()  # noqa: S310 - our own server
 
     def requests(self) -> int:
-        return sum(len(proxy.requests) for proxy in self._proxies)
+        return sum(path.requests for path in self._paths)
 
     def _address(self, table: str) -> str:
         return f"{self._uri}/v1/namespaces/{SCHEMA}/tables/{table}"
@@ -63,9 +63,10 @@ class OursOnS3(Ours):
 @contextmanager
 def on_s3(folder: Path, pause: float) -> Iterator[Callable[[Database, Path], Ours]]:
     """The servers, and how the side is made that uses them."""
-    with file_stack(folder) as stack:
-        proxies = (stack.store_proxy, stack.catalog_proxy) if pause else ()
-        for proxy in proxies:
-            proxy.pause = pause
-        lake = {"catalog": stack.catalog_keys() if pause else stack.direct_keys()}
-        yield lambda database, data: OursOnS3(database, data, lake, stack.catalog.uri, proxies)
+    with file_stack(folder) as stack, ExitStack() as running:
+        keys, paths = stack.direct_keys(), list[SlowPath]()
+        for end in ("uri", "s3.endpoint") if pause else ():
+            paths.append(running.enter_context(slow_path(keys[end], pause)))
+            keys[end] = paths[-1].endpoint
+        lake = {"catalog": keys}
+        yield lambda database, data: OursOnS3(database, data, lake, stack.catalog.uri, paths)
