@@ -87,6 +87,8 @@ LAKE_SMALL_HEAP_BYTES: Final = 64 << 20
 """The heap of a starting lake server, and the least that is left of the heap when it is idle."""
 MANIFEST_THREADS: Final = 8
 """Threads of the lake server that read and write manifests together."""
+MANIFEST_LIST_THREADS: Final = 4
+"""Threads of a worker that have lists of manifests read ahead of the next commits."""
 METASTORE_LOCK_SECONDS: Final = 20
 """Iceberg asks a Hive Metastore that fails to make a lock again and again for three minutes."""
 MANIFEST_CACHE_BYTES: Final = 16 << 20

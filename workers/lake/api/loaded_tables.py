@@ -23,6 +23,10 @@ moves from 5 to 6 without a look. Maintenance commits snapshot 7 to the branch. 
 state has snapshot 7, the object has 6. The table is loaded, and the commit is made on top of 7.
 
 A commit that is held (``held_commits``) keeps the object until the publication.
+
+A commit begins with the list of manifests of the commit before: two requests to a store, one behind
+the other. Behind a publication a thread of its own has the list read (``ManifestLists``), while the
+worker writes the files of the next batch.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api.file_commits import commit_files, hold_files
 from workers.lake.api.held_commits import HeldCommit, unpublished
 from workers.lake.api.java_api import JavaApi
+from workers.lake.api.manifest_lists import ManifestLists
 from workers.lake.api.move_main import Seen, look, look_at_known, tip_of_known
 from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.metadata.snapshots import stamp_in
@@ -65,6 +70,7 @@ class LoadedTables:
     clock: Callable[[], float] = time.monotonic
     _loaded: dict[LakeIdent, _Loaded] = field(default_factory=dict)
     _held: dict[LakeIdent, _Held] = field(default_factory=dict)
+    _lists: ManifestLists = field(default_factory=ManifestLists)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def commit_files(
@@ -132,7 +138,8 @@ class LoadedTables:
         return held
 
     def _settle(self, ident: LakeIdent, loaded: _Loaded) -> None:
-        del self._held[ident]
+        held = self._held.pop(ident)
+        self._lists.read(loaded.table, held.commit.snapshot_id)
         self._keep(ident, loaded)
 
     def move_main(self, api: JavaApi, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:

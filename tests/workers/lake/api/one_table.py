@@ -36,11 +36,15 @@ def java_error(name: str) -> Py4JJavaError:
     return Py4JJavaError("failed", SimpleNamespace(_target_id="o1", getClass=lambda: kind))
 
 
-def new_snapshot(snapshot_id: int, parent: int | None, written: str) -> Any:
+def new_snapshot(
+    snapshot_id: int, parent: int | None, written: str, operation: str = "append"
+) -> Any:
     return SimpleNamespace(
         snapshotId=lambda: snapshot_id,
         parentId=lambda: parent,
         manifestListLocation=lambda: written,
+        allManifests=lambda _io: [],
+        operation=lambda: operation,
         summary=dict[str, str],
     )
 
@@ -178,6 +182,9 @@ class Table:
 
     def operations(self) -> Table:
         return self
+
+    def io(self) -> str:
+        return "io"
 
     def current(self) -> State:
         return self.state
