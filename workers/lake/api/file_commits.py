@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 
 from catalog.errcodes import InternalError, ReplicationError
 from config.limits import LISTED_FILES
-from workers.lake.api.held_commits import HeldCommit, check_main, may_hold
+from workers.lake.api.held_commits import HeldCommit, check_main, main_below
 from workers.lake.api.java_api import JavaApi
 from workers.lake.api.snapshot_commits import NewSnapshot
 from workers.lake.interfaces.table_api import FileChange, FileTotals
@@ -60,7 +60,7 @@ def commit_files(
     api: JavaApi, table: Any, ident: LakeIdent, branch: str, change: FileChange
 ) -> FileTotals:
     """See ``FileCommits.commit_files``. The commit reads the newest state of ``table``."""
-    made = _new_snapshot(api, table, ident, branch, change, [branch]).commit()
+    made = _new_snapshot(api, table, ident, branch, change).commit()
     _expect_removed(ident, change, made)
     return _totals(ident, made)
 
@@ -72,9 +72,10 @@ def hold_files(
 
     ``table`` says so. The written snapshot is on the newest state.
     """
-    if not may_hold(table.operations().current(), branch):
+    main = main_below(table.operations().current(), branch)
+    if main is None:
         return None
-    new = _new_snapshot(api, table, ident, branch, change, [branch, MAIN])
+    new = _new_snapshot(api, table, ident, branch, change, main)
     try:
         new.write()
         _expect_removed(ident, change, new.made)
@@ -91,9 +92,12 @@ def _new_snapshot(
     ident: LakeIdent,
     branch: str,
     change: FileChange,
-    refs: Sequence[str],
+    main: int | None = None,
 ) -> NewSnapshot:
-    """The snapshot of the change, to be added to the branch and to the other ``refs``."""
+    """The snapshot of the change, to be added to the branch, and to ``main`` if that is given.
+
+    ``main`` is at that snapshot now.
+    """
     snapshot = table.snapshot(branch)
     if snapshot is None or _layout_of(table.operations().current()) != change.layout:
         raise changed_meanwhile(ident)
@@ -112,10 +116,11 @@ def _new_snapshot(
         ref = base.ref(branch)
         if ref is None or ref.snapshotId() != at or _layout_of(base) != change.layout:
             raise changed_meanwhile(ident)
-        if MAIN in refs:
-            check_main(ident, base, branch, at)
+        if main is not None:
+            check_main(ident, base, branch, main)
 
-    known = MAIN in refs
+    known = main is not None
+    refs = [branch, MAIN] if known else [branch]
     return NewSnapshot(api, table, update, refs, check, _new_manifests(change), known)
 
 

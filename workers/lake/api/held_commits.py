@@ -5,7 +5,8 @@ two are compare-and-sets of a table. Every compare-and-set costs a request and a
 the last commit may be held: the manifests are written, and the snapshot waits in this process. The
 publication sets the branch and ``main`` to the snapshot at once, for a single table, or for several
 tables in a call. A commit is held only if ``main`` is where the branch is: the earlier commits of a
-batch of several commits are on the branch already.
+batch of several commits are on the branch already. Only commits that replace files by files with
+the same rows may lie between, as compaction makes them.
 
 The publication requires the branch and ``main`` to be where the worker has seen the two. So a fence
 refuses the call of a dead worker, because a fence moves ``main``. A call without an answer may come
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 
@@ -34,6 +35,11 @@ from workers.lake.api.snapshot_commits import NewSnapshot
 from workers.lake.metadata.snapshots import history_of
 from workers.lake.refusals import changed_meanwhile, main_was_moved
 from workers.lake.table import MAIN, LakeIdent, Stamp
+
+_REPLACE: Final = "replace"
+"""Iceberg's word for a snapshot with the rows of the parent, in other files."""
+_REPLACEMENTS: Final = 4
+"""Compaction replaces data files, and then maybe delete files."""
 
 
 @dataclass(slots=True)
@@ -96,12 +102,24 @@ class HeldCommit:
                 self.snapshot.discard()
 
 
-def may_hold(base: Any, branch: str) -> bool:
-    """Is ``main`` where the branch is, and was the branch made by ``create_branch``?"""
+def main_below(base: Any, branch: str) -> int | None:
+    """The snapshot of ``main`` if a commit to the branch may be held, else None.
+
+    ``main`` is where the branch is, or below commits that replace files, and the branch was made by
+    ``create_branch``.
+    """
     own, main = base.ref(branch), base.ref(MAIN)
     if own is None or main is None or own.maxRefAgeMs() is None:
-        return False
-    return bool(own.snapshotId() == main.snapshotId())
+        return None
+    at, below = int(main.snapshotId()), own.snapshotId()
+    for _ in range(_REPLACEMENTS):
+        if below == at:
+            return at
+        snapshot = None if below is None else base.snapshot(below)
+        if snapshot is None or str(snapshot.operation()) != _REPLACE:
+            return None
+        below = snapshot.parentId()
+    return None
 
 
 def check_main(ident: LakeIdent, base: Any, branch: str, at: int) -> None:

@@ -173,7 +173,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             self._sql.create_schema(ident)
         with self._gateway.api(what) as api:
             location = new.layout.location or new_location(api.warehouse, ident, new.relid)
-            schema, properties = schema_json(columns), new_table_properties(new)
+            schema, properties = schema_json(columns), new_table_properties(new, location)
             builder = api.build_table(ident, schema, location, properties)
             api.lay_out(
                 builder, schema, new_spec(columns, new.layout), new_order(columns, new.layout)

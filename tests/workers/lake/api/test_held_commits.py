@@ -24,9 +24,10 @@ from tests.workers.lake.api.one_table import (
     at_first,
     hold,
     java_error,
+    new_snapshot,
 )
 from workers.lake.api import snapshot_commits
-from workers.lake.api.held_commits import HeldCommit, check_main, may_hold, unpublished
+from workers.lake.api.held_commits import HeldCommit, check_main, main_below, unpublished
 from workers.lake.table import MAIN
 
 BOTH = {MAIN: BATCH, BRANCH: BATCH}
@@ -59,20 +60,49 @@ def state(main: int | None, branch: int | None, *, ours: bool = True) -> State:
 # -- which commits are held -----------------------------------------------------------------------
 
 
+def above(base: State, *made: tuple[int, int, str]) -> State:
+    """More snapshots of the branch: each one's id, parent and operation."""
+    for snapshot_id, parent, operation in made:
+        snapshot = new_snapshot(snapshot_id, parent, "a list", operation)
+        base = base.with_snapshot(snapshot, BRANCH)
+    return base
+
+
 @pytest.mark.parametrize(
     ("base", "expected"),
     [
-        (state(BEFORE, BEFORE), True),
-        (state(BEFORE, BATCH), False),
-        (state(FENCE, BEFORE), False),
-        (state(BEFORE, BEFORE, ours=False), False),
-        (state(BEFORE, None), False),
-        (state(None, BEFORE), False),
+        (state(BEFORE, BEFORE), BEFORE),
+        (state(BEFORE, BATCH), None),
+        (above(state(BEFORE, BEFORE), (7, BEFORE, "overwrite")), None),
+        (above(state(BEFORE, BEFORE), (7, BEFORE, "replace")), BEFORE),
+        (above(state(BEFORE, BEFORE), (7, BEFORE, "replace"), (8, 7, "replace")), BEFORE),
+        (above(state(BEFORE, BEFORE), (7, BEFORE, "append"), (8, 7, "replace")), None),
+        (above(state(FENCE, BEFORE), (7, BEFORE, "replace")), None),
+        (above(state(BEFORE, BEFORE, ours=False), (7, BEFORE, "replace")), None),
+        (state(FENCE, BEFORE), None),
+        (state(BEFORE, BEFORE, ours=False), None),
+        (state(BEFORE, None), None),
+        (state(None, BEFORE), None),
     ],
-    ids=["main is at it", "commits before", "a fence", "made anew", "no branch", "no main"],
+    ids=[
+        "main is at it",
+        "a commit that is not known",
+        "commits before",
+        "compaction",
+        "compaction twice",
+        "commits before and compaction",
+        "compaction, and a fence",
+        "compaction, and made anew",
+        "a fence",
+        "made anew",
+        "no branch",
+        "no main",
+    ],
 )
-def test_a_commit_is_held_where_main_is_at_the_branch(base: State, expected: bool) -> None:
-    assert may_hold(base, BRANCH) is expected
+def test_a_commit_is_held_where_main_has_the_rows_of_the_branch(
+    base: State, expected: int | None
+) -> None:
+    assert main_below(base, BRANCH) == expected
 
 
 def test_main_that_is_where_it_was_is_set() -> None:

@@ -13,6 +13,7 @@ import pytest
 from catalog.errcodes import InternalError, ReplicationError
 from tests.workers.lake.two_columns import append, count, delete, stamp
 from workers.lake.connect.errors import LakeFailure
+from workers.lake.effects import FileSizes
 from workers.lake.segment import Segment, SourcePart
 from workers.lake.table import MAIN, LakeIdent
 
@@ -178,6 +179,54 @@ def test_a_batch_of_several_commits_is_on_the_branch(dest: Any, table: LakeIdent
     assert seen[MAIN] != seen[BRANCH]
     dest.publish(table, BRANCH, stamp(20))
     assert count(dest, table) == 20
+
+
+def small_batches(dest: Any, table: LakeIdent, lsn: int) -> None:
+    """Eight batches of a row, compacted: ``main`` is behind the branch, with the same rows."""
+    for n in range(8):
+        hold(dest, table, append(dest, 100 * lsn + n, 1), lsn + n)
+        dest.publish(table, BRANCH, stamp(lsn + n))
+    main = refs(dest, table)[MAIN]
+    assert dest.compact(table, BRANCH, FileSizes()) >= 8
+    assert refs(dest, table)[BRANCH] != main == refs(dest, table)[MAIN]
+
+
+def test_the_batch_behind_a_compaction_is_one_commit(dest: Any, table: LakeIdent) -> None:
+    small_batches(dest, table, 20)
+    before = refs(dest, table)
+    hold(dest, table, delete(dest, 2003, 2005), 40)
+    assert refs(dest, table) == before, "the batch waits in this process"
+    dest.publish(table, BRANCH, stamp(40))
+    after = refs(dest, table)
+    assert after[MAIN] == after[BRANCH] not in before.values()
+    assert count(dest, table) == 6
+    assert dest.table(table).stamp == stamp(40)
+
+
+def test_a_fence_refuses_the_batch_behind_a_compaction(
+    dest: Any, iceberg: Any, table: LakeIdent
+) -> None:
+    """And the compaction with it: the successor's ``main`` has the small files."""
+    small_batches(dest, table, 20)
+    hold(dest, table, append(dest, 0, 10), 40)
+    iceberg().fence(table)
+    with pytest.raises(ReplicationError) as refused:
+        dest.publish(table, BRANCH, stamp(40))
+    assert refused.value.code == "40001"
+    assert (count(dest, table), dest.table(table).stamp) == (8, stamp(27))
+
+
+def test_a_commit_of_another_writer_behind_a_compaction_stays(
+    dest: Any, iceberg: Any, table: LakeIdent
+) -> None:
+    small_batches(dest, table, 20)
+    hold(dest, table, append(dest, 0, 10), 40)
+    session = iceberg()._sessions.get()
+    session.query(f"DELETE FROM lake.{table.schema}.`{table.table}` WHERE id = 2003", "deleting")
+    with pytest.raises(ReplicationError) as refused:
+        dest.publish(table, BRANCH, stamp(40))
+    assert refused.value.code == "40001"
+    assert count(dest, table) == 7
 
 
 def test_a_table_whose_columns_changed_is_40001(dest: Any, iceberg: Any, table: LakeIdent) -> None:
