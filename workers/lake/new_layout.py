@@ -52,12 +52,16 @@ def can_transform(transform: str, type: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NewLayout:
-    """``location`` is the table's folder, None for a folder below the warehouse."""
+    """``location`` is the table's folder, None for a folder below the warehouse.
+
+    ``writer`` is the configuration's word for the table; None means ``lake.writer``.
+    """
 
     partition_by: tuple[LayoutField, ...] = ()
     sort_by: tuple[LayoutField, ...] = ()
     location: str | None = None
     properties: tuple[tuple[str, str], ...] = ()
+    writer: str | None = None
 
 
 PLAIN: Final = NewLayout()
@@ -68,7 +72,7 @@ PLAIN: Final = NewLayout()
 class NewTable:
     """A new table, besides the columns. ``relid`` is part of the name of the folder.
 
-    ``publisher_columns``: see ``LakeTable``.
+    ``publisher_columns``: see ``LakeTable``. ``is_merged``: Spark writes the rows, by MERGE.
     """
 
     owner: str
@@ -76,6 +80,7 @@ class NewTable:
     format_version: int
     layout: NewLayout = PLAIN
     publisher_columns: str = ""
+    is_merged: bool = False
 
 
 def layout_of(options: TableOptions) -> NewLayout:
@@ -85,6 +90,7 @@ def layout_of(options: TableOptions) -> NewLayout:
         tuple(map(sort_field, options.sort_by)),
         options.location,
         options.properties,
+        options.writer,
     )
 
 

@@ -37,9 +37,9 @@ from config.limits import (
     ALWAYS_READ_ROWS,
     JOIN_STEP_FILES,
     JOINED_ROWS,
-    LOOK_UP_THREADS,
     READ_AT_ONCE_BYTES,
 )
+from config.monitor_limits import JOIN_THREADS
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit, unused_deletes
 from workers.lake.files.deleted_rows import DeletedRowsCache
@@ -173,7 +173,7 @@ def _living(
         for file, _ in small:
             yield from _living_of(files, dead, file)
         return
-    with ThreadPoolExecutor(LOOK_UP_THREADS) as pool:
+    with ThreadPoolExecutor(JOIN_THREADS) as pool:
         for group in _read_together(small):
             if len(group) == 1:  # perhaps a large one
                 yield from _living_of(files, dead, group[0])

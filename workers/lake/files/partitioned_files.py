@@ -30,7 +30,6 @@ import pyarrow as pa
 
 from config.limits import (
     DATA_FILE_BYTES,
-    LOOK_UP_THREADS,
     OPEN_PARTITIONS,
     PARTITIONED_BYTES,
     ROW_GROUP_BYTES,
@@ -159,7 +158,7 @@ class _OpenFiles:
         if len(waiting) == 1:
             self._write_file(*waiting.popitem())
         elif waiting:
-            with ThreadPoolExecutor(min(LOOK_UP_THREADS, len(waiting))) as pool:
+            with ThreadPoolExecutor(min(WRITE_THREADS, len(waiting))) as pool:
                 list(pool.map(self._write_file, waiting.keys(), waiting.values()))
 
     def _write_file(self, place: Place, rows: _Waiting) -> None:

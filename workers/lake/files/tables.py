@@ -64,6 +64,8 @@ class SparkTables:
 
     _possible = POSSIBLE
     """The reason for files that nobody has asked for."""
+    _only: str | None = SPARK
+    """The writer of all tables, whatever is asked for."""
 
     def __init__(self, staging: Staging, default: str = AUTO) -> None:
         """``default`` is the word for tables of which the configuration says nothing."""
@@ -85,6 +87,10 @@ class SparkTables:
         refusal = None if word == SPARK else self._refusal(ident)
         chosen = choose(word, refusal, ident, self._possible)
         return chosen if word == own else WriterChoice(own, chosen.writer, ANOTHER_TABLE)
+
+    def merges(self, asked: str | None) -> bool:
+        """Does Spark write the rows of a table that is to be made with the word ``asked``?"""
+        return SPARK in (asked or self._default, self._only)
 
     def _refusal(self, ident: LakeIdent) -> str | None:
         """Why this process cannot write the table's files."""
@@ -142,6 +148,8 @@ class SparkTables:
 
 class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
+
+    _only = None
 
     def __init__(
         self,

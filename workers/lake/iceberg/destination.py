@@ -138,7 +138,8 @@ class IcebergDestination(Destination):
         A table that an earlier attempt of the owner left as new is finished; others are 42P07.
         """
         summary = first_summary(stamp)
-        new = NewTable(owner, relid, self._format_version, layout, publisher_columns)
+        merged = self._file_tables.merges(layout.writer)
+        new = NewTable(owner, relid, self._format_version, layout, publisher_columns, merged)
         try:
             created = self._tables.create_table(ident, columns, new, summary)
         except DuplicateTable:

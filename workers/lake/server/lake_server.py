@@ -131,7 +131,7 @@ class LakeServer:
             prepare_catalog(embedded_catalog_file(data_dir))
         log_path = log_dir / "lake-server.log"
         _touch_private(log_path)
-        merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {})
+        merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {}, memory)
         properties = lake_dir / "server.properties"
         _write_private(properties, _as_properties(merged))
         log4j = lake_dir / "log4j2.properties"

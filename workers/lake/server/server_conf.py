@@ -14,7 +14,12 @@ from typing import Final
 
 from catalog.errcodes import IoError
 from config.lake import catalog_kind, plain_keys
-from config.monitor_limits import MANIFEST_CACHE_BYTES, METASTORE_LOCK_SECONDS
+from config.monitor_limits import (
+    MANIFEST_CACHE_BYTES,
+    METASTORE_LOCK_SECONDS,
+    STORE_TASK_BYTES,
+    STORE_TASKS,
+)
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io, store_of
 
@@ -46,12 +51,26 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     store of its tables, unless the user or the catalog names the class.
     """
     conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
-    kind = catalog_kind(plain_keys(catalog))
-    held = _HELD_MANIFESTS if kind == "rest" or store_of(catalog) is not None else {}
-    of_kind = dict(_OF_KIND.get(kind, {}))
+    held = _HELD_MANIFESTS if _may_have_store(catalog) else {}
+    of_kind = dict(_OF_KIND.get(catalog_kind(plain_keys(catalog)), {}))
     for key, value in (of_kind | held | missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
+
+
+def _may_have_store(catalog: Mapping[str, str]) -> bool:
+    """Are the tables in a store? A REST catalog tells later where they are."""
+    return catalog_kind(plain_keys(catalog)) == "rest" or store_of(catalog) is not None
+
+
+def tasks_at_once(cores: int, memory: int, catalog: Mapping[str, str]) -> int:
+    """Tasks that the server runs at a time, with a heap of ``memory`` bytes.
+
+    One for each processor, and more for tables in a store, where tasks wait for requests.
+    """
+    if not _may_have_store(catalog):
+        return cores
+    return max(cores, min(STORE_TASKS, memory // STORE_TASK_BYTES))
 
 
 def embedded_catalog(lake_dir: Path) -> dict[str, str]:
@@ -87,9 +106,16 @@ def writes_here(conf: Mapping[str, str]) -> bool:
 
 
 def server_conf(
-    lake_dir: Path, cores: int, catalog: Mapping[str, str], conf: Mapping[str, str]
+    lake_dir: Path,
+    cores: int,
+    catalog: Mapping[str, str],
+    conf: Mapping[str, str],
+    memory: int = 0,
 ) -> dict[str, str]:
-    """Everything the embedded server starts with, in ascending order of precedence."""
+    """Everything the embedded server starts with, in ascending order of precedence.
+
+    ``memory`` is the heap in bytes.
+    """
     scratch = lake_dir / "tmp"
     master = conf.get("spark.master", "local")
     local = master.startswith("local")
@@ -97,7 +123,7 @@ def server_conf(
     ours = local and "spark.pyspark.python" not in conf  # a different Python may lack pgsub
     return (
         {
-            "spark.master": f"local[{cores}]",
+            "spark.master": f"local[{tasks_at_once(cores, memory, catalog)}]",
             "spark.app.name": "pgsub lake server",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

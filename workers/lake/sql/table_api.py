@@ -121,11 +121,12 @@ class SqlTableApi(TableApi):
         session = self._sessions.get()
         known = ("type", "catalog-impl", "warehouse")
         conf = {key: session.conf(f"spark.sql.catalog.{CATALOG}.{key}") or "" for key in known}
+        location = new.layout.location or new_location(given_warehouse(conf), ident, new.relid)
         sql = statements.create_table(
             ident,
             columns,
-            properties=statements.new_table_properties(new),
-            location=new.layout.location or new_location(given_warehouse(conf), ident, new.relid),
+            properties=statements.new_table_properties(new, location),
+            location=location,
             partition_by=new.layout.partition_by,
         )
         session.command(sql, f'creating lake table "{ident}"')

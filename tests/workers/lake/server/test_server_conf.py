@@ -13,10 +13,12 @@ from workers.lake.server.server_conf import (
     check_lake_folder,
     embedded_catalog,
     server_conf,
+    tasks_at_once,
     writes_here,
 )
 
 LAKE = Path("/data/lake")
+GB = 2**30
 
 
 def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
@@ -46,6 +48,31 @@ def test_the_user_s_keys_win_except_where_a_wrong_value_loses_rows() -> None:
     other = server_conf(LAKE, 3, {"type": "rest"}, {})
     assert other["spark.sql.catalog.lake.type"] == "rest"
     assert "spark.sql.catalog.lake.uri" not in other
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "catalog", "tasks"),
+    [
+        (2, 2 * GB, {}, 2),
+        (2, 2 * GB, {"type": "jdbc", "warehouse": "/lake"}, 2),
+        (2, 2 * GB, {"type": "jdbc", "warehouse": "s3://lake"}, 16),
+        (2, 2 * GB, {"type": "rest"}, 16),
+        (2, 1 * GB, {"type": "rest"}, 8),
+        (2, 9 * GB, {"type": "rest"}, 16),
+        (4, GB // 4, {"type": "glue"}, 4),
+        (32, 2 * GB, {"type": "rest"}, 32),
+    ],
+)
+def test_tasks_that_wait_for_a_store_are_more_than_processors(
+    cores: int, memory: int, catalog: dict[str, str], tasks: int
+) -> None:
+    """As many as the heap has room for: a task may write a file."""
+    assert tasks_at_once(cores, memory, catalog) == tasks
+    conf = server_conf(LAKE, cores, catalog, {}, memory)
+    assert (conf["spark.master"], conf["spark.sql.shuffle.partitions"]) == (
+        f"local[{tasks}]",
+        str(cores),
+    )
 
 
 @pytest.mark.parametrize(
