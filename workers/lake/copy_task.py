@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -248,6 +249,40 @@ def _one_chunk(column: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Turns:
+    """Lets ``at_once`` tasks of a machine read at a time; the others wait for a turn.
+
+    A turn is the lock of a file in ``folder``, which ends with the process. Spark may start more
+    tasks than may read, where tasks mostly wait for a store.
+    """
+
+    folder: str
+    at_once: int
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """The turn of a task."""
+        import fcntl
+        import os
+
+        paths = [os.path.join(self.folder, f"copy-turn-{n}") for n in range(self.at_once)]
+        files = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for path in paths]
+        try:
+            for file in files:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    continue
+            else:
+                fcntl.flock(files[os.getpid() % len(files)], fcntl.LOCK_EX)
+            yield
+        finally:
+            for file in files:
+                os.close(file)
+
+
+@dataclass(frozen=True, slots=True)
 class CopyTask:
     """The work of all ``tasks`` tasks of a copy; called with a task's number.
 
@@ -263,6 +298,7 @@ class CopyTask:
     reader: CopyReader
     nodes: Nodes | None = None
     kernels: str = ""
+    turns: Turns | None = None
 
     def __call__(self, numbered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """``mapInArrow``'s function: batches of task numbers in, batches of rows out.
@@ -271,11 +307,12 @@ class CopyTask:
         """
         compiled = self._has_kernels()
         reader, statements = self._readable(compiled)
-        for batch in numbered:
-            numbers: list[Any] = batch.column(0).to_pylist()
-            for number in numbers:
-                for statement in statements[number :: self.tasks]:
-                    yield from reader.batches(self.copy_range(statement, compiled))
+        with self.turns.taken() if self.turns else nullcontext():
+            for batch in numbered:
+                numbers: list[Any] = batch.column(0).to_pylist()
+                for number in numbers:
+                    for statement in statements[number :: self.tasks]:
+                        yield from reader.batches(self.copy_range(statement, compiled))
 
     def _has_kernels(self) -> bool:
         """Does the executor have the same kernels as the copy's worker?

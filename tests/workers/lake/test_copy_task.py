@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +17,14 @@ import pytest
 from catalog.errcodes import ReplicationError
 from tests.fix_publisher import Database
 from workers.lake.connect.errors import as_replication_error
-from workers.lake.copy_task import CopyReader, CopyTask, CopyTaskError, conn_literal, read_copy
+from workers.lake.copy_task import (
+    CopyReader,
+    CopyTask,
+    CopyTaskError,
+    Turns,
+    conn_literal,
+    read_copy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,3 +229,20 @@ def test_the_tasks_share_the_ranges_among_them(tasks: int) -> None:
     assert len(found) == 7
     own = [len(list(task([pa.record_batch({"id": [n]})]))) for n in range(tasks)]
     assert max(own) - min(own) <= 1
+
+
+def test_tasks_of_all_copies_take_turns(tmp_path: Path) -> None:
+    turns, got, over = Turns(str(tmp_path), 2), threading.Event(), threading.Event()
+
+    def third() -> None:
+        with Turns(str(tmp_path), 2).taken():
+            got.set()
+        over.set()
+
+    thread = threading.Thread(target=third)
+    with turns.taken(), turns.taken():
+        thread.start()
+        assert not got.wait(0.3)
+    assert got.wait(30)
+    assert over.wait(30)
+    thread.join()

@@ -39,7 +39,7 @@ from workers.lake.table import MAIN, LakeIdent, Stamp
 _REPLACE: Final = "replace"
 """Iceberg's word for a snapshot with the rows of the parent, in other files."""
 _REPLACEMENTS: Final = 4
-"""Compaction replaces data files, and then maybe delete files."""
+"""Compaction by Spark replaces data files, and then maybe delete files."""
 
 
 @dataclass(slots=True)

@@ -43,14 +43,16 @@ class JavaApi:
         sql.setActiveSession(spark)
         self._catalogs = spark.sessionState().catalogManager()
         self.catalog = self._catalogs.catalog(CATALOG).icebergCatalog()
+        # Only a REST catalog answers a commit with the table's new state; others are read again.
+        self.answers_with_state = str(self.catalog.getClass().getSimpleName()) == "RESTCatalog"
         iceberg = gateway.jvm.org.apache.iceberg
         self._gateway = gateway
         self.jvm = gateway.jvm
         self._identifier = iceberg.catalog.TableIdentifier
-        self._data_files = iceberg.DataFiles
-        self._content_files = iceberg.ContentFileParser
+        self._data_files = _with(iceberg.DataFiles, "builder")
+        self._content_files = _with(iceberg.ContentFileParser, "fromJson")
         self._json = iceberg.util.JsonUtil
-        self._parquet = iceberg.parquet.ParquetUtil
+        self._parquet = _with(iceberg.parquet.ParquetUtil, "fileMetrics")
         self._in_memory = iceberg.inmemory.InMemoryInputFile
         self._metrics = iceberg.MetricsConfig
         self._new_metrics = iceberg.Metrics
@@ -58,7 +60,7 @@ class JavaApi:
         self._list = gateway.jvm.java.util.ArrayList
         self._endpoints = iceberg.rest.Endpoint
         self._table_commit = iceberg.catalog.TableCommit
-        self._scan_tasks = iceberg.ScanTaskParser
+        self._scan_tasks = _with(iceberg.ScanTaskParser, "toJson")
         self._namespace = iceberg.catalog.Namespace
         self._schemas = iceberg.SchemaParser
         self._specs = iceberg.PartitionSpecParser
@@ -399,6 +401,12 @@ class JavaApi:
             metrics.nanValueCounts(),
             *bounds,
         )
+
+
+def _with(java_class: Any, method: str) -> Any:
+    """The class with a static method, which py4j would look up in Java again for every file."""
+    setattr(java_class, method, getattr(java_class, method))
+    return java_class
 
 
 def _described(file: NewFile, content: str) -> dict[str, Any]:

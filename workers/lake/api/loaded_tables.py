@@ -25,8 +25,9 @@ state has snapshot 7, the object has 6. The table is loaded, and the commit is m
 A commit that is held (``held_commits``) keeps the object until the publication.
 
 A commit begins with the list of manifests of the commit before: two requests to a store, one behind
-the other. Behind a publication a thread of its own has the list read (``ManifestLists``), while the
-worker writes the files of the next batch.
+the other. Where the answer to a commit brought the table's new state, a thread of its own has the
+list read behind the publication (``ManifestLists``), while the worker writes files of the next
+batch.
 """
 
 from __future__ import annotations
@@ -139,7 +140,10 @@ class LoadedTables:
 
     def _settle(self, ident: LakeIdent, loaded: _Loaded) -> None:
         held = self._held.pop(ident)
-        self._lists.read(loaded.table, held.commit.snapshot_id)
+        if loaded.api.answers_with_state:
+            snapshot = loaded.table.operations().current().snapshot(held.commit.snapshot_id)
+            if snapshot is not None:
+                self._lists.read(snapshot, loaded.table.io())
         self._keep(ident, loaded)
 
     def move_main(self, api: JavaApi, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:

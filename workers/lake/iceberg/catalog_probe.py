@@ -74,7 +74,7 @@ def probe_catalog(url: str, name: str | None = None, left: str | None = None) ->
     ``name`` is the scratch table's; ``left`` is the table of a probe that died, and is dropped.
     Returns why a worker could not write the files of a new table; None if a worker can.
     """
-    gateway, close = choose_gateway(url)
+    gateway, _, close = choose_gateway(url, {})
     sessions = Sessions(url, "pgsub", lambda _user, _session: None, close_catalogs=close)
     tables, commits = choose_table_api(gateway, sessions)
     spark = None if gateway is None or not gateway.beside else SqlTableApi(sessions)

@@ -7,9 +7,11 @@ Of the writing, only this module asks whether there is a gateway.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from workers.lake.api.gateway import Gateway, gateway_of
 from workers.lake.api.session_catalogs import SessionCatalogs
@@ -28,16 +30,25 @@ from workers.lake.storage.staging import Staging
 from workers.lake.table import MAIN, LakeColumn
 from workers.lake.writer_choice import AUTO
 
+_READING_TASKS: Final = "spark.sql.iceberg.read.adaptive-split-size.parallelism"
+"""The tasks that Iceberg cuts a table into to read the table, by default as many as may run."""
 
-def choose_gateway(url: str) -> tuple[Gateway | None, CloseCatalogs | None]:
-    """The gateway of the lake server at ``url``, and what closes the catalogs of sessions there.
 
-    The sessions of a commit service's workers are not on the service.
+def choose_gateway(
+    url: str, conf: Mapping[str, str]
+) -> tuple[Gateway | None, dict[str, str], CloseCatalogs | None]:
+    """The gateway of the lake server at ``url``, the keys of sessions, and what closes catalogs.
+
+    The sessions of a commit service's workers are not on the service. ``conf`` are the
+    destination's keys of sessions. The embedded server may run more tasks at a time than the
+    machine has processors, for tables in a store. Each task of a MERGE writes a file, so a session
+    of a worker cuts no table into so many tasks.
     """
     gateway = gateway_of(url)
     if gateway is None or gateway.beside:
-        return gateway, None
-    return gateway, SessionCatalogs(gateway).close
+        return gateway, dict(conf), None
+    keys = {_READING_TASKS: str(os.cpu_count() or 1), **conf}
+    return gateway, keys, SessionCatalogs(gateway).close
 
 
 def choose_table_api(

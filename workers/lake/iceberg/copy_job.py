@@ -37,7 +37,7 @@ def run_copy(
 ) -> int:
     """Copy every range and append the rows in a single commit. Returns the number of rows."""
     total = len(plan.statements)
-    tasks = number_of_tasks(session, plan)
+    tasks, turns = tasks_of(session, plan)
     reported = -1
 
     def report(done_tasks: int) -> None:
@@ -58,12 +58,12 @@ def run_copy(
     if plan.stamp is not None:
         properties |= stamp_properties(plan.stamp, writer.sources(plan.stamp))
     numbers = session.spark.range(0, tasks, 1, tasks)
-    run = CopyRun(numbers, _task(plan, tasks), reporting)
+    run = CopyRun(numbers, _task(plan, tasks, turns), reporting)
     chosen = next(each for each in writer.writers.in_order if each.accepts_copy(plan))
     return chosen.copy(plan, run, properties)
 
 
-def _task(plan: CopyPlan, tasks: int) -> copy_task.CopyTask:
+def _task(plan: CopyPlan, tasks: int, turns: copy_task.Turns | None) -> copy_task.CopyTask:
     return copy_task.CopyTask(
         plan.conninfo,
         plan.passfile,
@@ -78,25 +78,33 @@ def _task(plan: CopyPlan, tasks: int) -> copy_task.CopyTask:
         ),
         plan.nodes,
         DIGEST,
+        turns,
     )
 
 
 class ServerConf(Protocol):
-    """The part of a ``LakeSession`` that ``number_of_tasks`` needs."""
+    """The part of a ``LakeSession`` that ``tasks_of`` needs."""
 
     def conf(self, key: str) -> str | None:
         """A configuration value of the server."""
 
 
-def number_of_tasks(session: ServerConf, plan: CopyPlan) -> int:
-    """One task per range, unless Spark could run more tasks at a time than ``plan.workers``.
+def tasks_of(session: ServerConf, plan: CopyPlan) -> tuple[int, copy_task.Turns | None]:
+    """How many tasks a copy has, and the turns that the tasks take.
 
-    Then ``plan.workers`` tasks, and a task copies several ranges in turn.
+    One task per range, so that the progress is known by ranges. Where a server of one process could
+    run more tasks at a time than ``plan.workers``, tasks take turns with those of all copies. Other
+    servers get ``plan.workers`` tasks, and a task copies several ranges.
     """
     total = len(plan.statements)
-    if plan.workers is None or plan.workers >= total:
-        return total
     local = _LOCAL.fullmatch(session.conf("spark.master") or "")
-    if local is not None and int(local[1]) <= plan.workers:
-        return total
-    return plan.workers
+    if plan.workers is None or (local is None and plan.workers >= total):
+        return total, None
+    if local is None:
+        return plan.workers, None
+    if int(local[1]) <= plan.workers:
+        return total, None
+    folder = session.conf("spark.local.dir")
+    if folder is None:
+        return min(plan.workers, total), None
+    return total, copy_task.Turns(folder.split(",")[0], plan.workers)

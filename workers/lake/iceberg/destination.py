@@ -92,12 +92,12 @@ class IcebergDestination(Destination):
     ) -> None:
         """``session``: user and session id of a session to take over, for the first thread.
         ``has_successor``: did a successor close this session, which was closed from outside?
-        ``catalog_file``: the embedded lake's catalog. ``format_version``: Iceberg's version for new
-        tables. ``writer`` is ``lake.writer``. ``keys_dir`` has the keys of data files.
+        ``catalog_file``: the embedded lake's catalog. ``format_version``: of new tables.
+        ``writer`` is ``lake.writer``. ``keys_dir`` has the keys of data files.
         """
         user_id = f"pgsub_{identity.subid}"
-        gateway, close = choose_gateway(url)
-        made = partial(Sessions, url, user_id, remember_session, conf, close_catalogs=close)
+        gateway, keys, close = choose_gateway(url, conf or {})
+        made = partial(Sessions, url, user_id, remember_session, keys, close_catalogs=close)
         self._sessions = made(session, has_successor=has_successor)
         self._maintenance_sessions = made(fenced=False)
         self._staging = staging = Staging(str(staging_dir), settings.local_relation_rows)

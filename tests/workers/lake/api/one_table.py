@@ -97,6 +97,7 @@ class OneTable:
     asked: list[str] = field(default_factory=list)
     lists: set[str] = field(default_factory=set)
     late: State | None = None
+    answers_with_state: bool = True
 
     def load(self, ident: LakeIdent) -> Table:
         assert ident == T

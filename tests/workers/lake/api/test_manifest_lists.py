@@ -6,35 +6,26 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from py4j.protocol import Py4JNetworkError
 
+from config.limits import LOADED_AT_ONCE_TABLES
 from config.monitor_limits import MANIFEST_LIST_THREADS
 from workers.lake.api.manifest_lists import ManifestLists
 
 
-class Table:
-    """Iceberg's object of a table with snapshot 5; ``read`` is what reads the list."""
-
-    def __init__(self, read: Any) -> None:
-        self.read = read
-
-    def operations(self) -> Any:
-        found = {5: SimpleNamespace(allManifests=self.read)}
-        return SimpleNamespace(current=lambda: SimpleNamespace(snapshot=found.get))
-
-    def io(self) -> str:
-        return "io"
+def snapshot(read: Any) -> Any:
+    return SimpleNamespace(allManifests=read)
 
 
-def test_the_list_of_the_known_state_is_read() -> None:
+def test_the_list_of_a_snapshot_is_read() -> None:
     lists, done, seen = ManifestLists(), threading.Event(), list[str]()
 
     def read(io: str) -> None:
         seen.append(io)
         done.set()
 
-    lists.read(Table(seen.append), 4)  # the state has no such snapshot
-    lists.read(Table(read), 5)
+    lists.read(snapshot(read), "io")
     assert done.wait(30)
     assert seen == ["io"]
 
@@ -46,16 +37,30 @@ def test_a_failure_is_left_to_the_commit() -> None:
         raise Py4JNetworkError("gone")
 
     for _ in range(3 * MANIFEST_LIST_THREADS):
-        lists.read(Table(fail), 5)
-    lists.read(Table(lambda _io: done.set()), 5)
+        lists.read(snapshot(fail), "io")
+    lists.read(snapshot(lambda _io: done.set()), "io")
     assert done.wait(30)
 
 
 def test_nobody_waits_for_a_server_that_stands_still() -> None:
+    """And the lists that wait are bounded."""
     lists, frozen = ManifestLists(), threading.Event()
-    for _ in range(2 * MANIFEST_LIST_THREADS):
-        lists.read(Table(lambda _io: frozen.wait(30)), 5)
-    names = [each for each in threading.enumerate() if each.name == "manifest list"]
-    assert len(names) >= MANIFEST_LIST_THREADS
-    assert all(each.daemon for each in names)
+    for _ in range(2 * LOADED_AT_ONCE_TABLES):
+        lists.read(snapshot(lambda _io: frozen.wait(30)), "io")
+    assert lists._asked.full()
+    assert all(each.daemon for each in lists._threads)
+    assert len(lists._threads) == MANIFEST_LIST_THREADS
     frozen.set()
+
+
+def test_a_worker_without_a_further_thread_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        lists, done = ManifestLists(), threading.Event()
+        lists.read(snapshot(lambda _io: done.set()), "io")
+        assert not lists._threads
+    lists.read(snapshot(lambda _io: done.set()), "io")
+    assert done.wait(30)

@@ -44,7 +44,7 @@ from workers.lake.writer_choice import NO_GATEWAY
 
 @pytest.fixture(scope="module")
 def tables(lake_server: Lake) -> Iterator[GatewayTableApi]:
-    gateway, close = choose_gateway(lake_server.url)
+    gateway, _, close = choose_gateway(lake_server.url, {})
     sessions = Sessions(lake_server.url, "probe", lambda *_: None, close_catalogs=close)
     made, _ = choose_table_api(gateway, sessions)
     assert isinstance(made, GatewayTableApi)
@@ -137,7 +137,7 @@ def test_two_catalogs_are_refused(lake_server: Lake, tmp_path: Path) -> None:
     """The sessions have another catalog than the gateway, and each has a table of the name."""
     other = tmp_path / "catalog.db"
     prepare_catalog(other)
-    gateway, _ = choose_gateway(lake_server.beside_url)
+    gateway, _, _ = choose_gateway(lake_server.beside_url, {})
     conf = {"spark.sql.catalog.lake.uri": f"jdbc:sqlite:{other}"}
     sessions = Sessions(lake_server.url, "probe", lambda *_: None, conf)
     here, _ = choose_table_api(gateway, sessions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
@@ -43,7 +44,11 @@ IDENT = LakeIdent("s", "t")
 
 
 def test_a_url_with_a_gateway(tmp_path: Any) -> None:
-    gateway, close_catalogs = choose_gateway(f"sc://localhost:7/;token=t;{GATEWAY}=1.s")
+    url = f"sc://localhost:7/;token=t;{GATEWAY}=1.s"
+    gateway, keys, close_catalogs = choose_gateway(url, {"spark.my.key": "1"})
+    tasks = "spark.sql.iceberg.read.adaptive-split-size.parallelism"
+    assert keys == {"spark.my.key": "1", tasks: str(os.cpu_count())}
+    assert choose_gateway(url, {tasks: "7"})[1] == {tasks: "7"}
     assert gateway is not None
     assert close_catalogs is not None
     tables, commits = choose_table_api(gateway, NO_SESSIONS)
@@ -54,7 +59,9 @@ def test_a_url_with_a_gateway(tmp_path: Any) -> None:
 
 
 def test_a_commit_service_has_no_sessions_and_copies_nothing(tmp_path: Any) -> None:
-    gateway, close_catalogs = choose_gateway(f"sc://spark:7/;token=t;{COMMIT_SERVICE}=1.s")
+    url = f"sc://spark:7/;token=t;{COMMIT_SERVICE}=1.s"
+    gateway, keys, close_catalogs = choose_gateway(url, {"a": "b"})
+    assert keys == {"a": "b"}
     assert gateway is not None
     assert gateway.beside
     assert close_catalogs is None
@@ -75,7 +82,7 @@ def test_a_commit_service_has_no_sessions_and_copies_nothing(tmp_path: Any) -> N
 
 
 def test_a_url_without_one(tmp_path: Any) -> None:
-    assert choose_gateway("sc://localhost:7/;token=t") == (None, None)
+    assert choose_gateway("sc://localhost:7/;token=t", {}) == (None, {}, None)
     tables, commits = choose_table_api(None, NO_SESSIONS)
     assert isinstance(tables, SqlTableApi)
     assert commits is None
