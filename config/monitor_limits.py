@@ -87,12 +87,14 @@ LAKE_SMALL_HEAP_BYTES: Final = 64 << 20
 """The heap of a starting lake server, and the least that is left of the heap when it is idle."""
 MANIFEST_THREADS: Final = 32
 """Threads of the lake server that read and write manifests together."""
-STORE_TASKS: Final = 16
+STORE_TASKS: Final = 8
 """Tasks of the lake server at a time, at least, for tables in a store. A task waits for a request
-most of the time: 180 small files, 30 ms a request, were counted in 12 s by two tasks at a time, and
-in 2.2 s by sixteen."""
-STORE_TASK_BYTES: Final = 128 * 2**20
-"""Heap of the lake server for each of these tasks: a task may write a file of 64 MB."""
+most of the time: 180 small files, 30 ms a request, were counted in 12 s by two tasks at a time."""
+STORE_ROW_GROUP_BYTES: Final = 16 * 2**20
+"""Row groups of tables that the lake server makes in a store."""
+STORE_TASK_BYTES: Final = 256 * 2**20
+"""Heap of the lake server for each of these tasks, which may write. With larger row groups eight
+tasks that wrote 1.5 GB filled a heap of 2 GB; with the size above the heap was half full."""
 MANIFEST_LIST_THREADS: Final = 4
 """Threads of a worker that have lists of manifests read ahead of the next commits."""
 METASTORE_LOCK_SECONDS: Final = 20
