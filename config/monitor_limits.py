@@ -196,6 +196,9 @@ TAKEN_IN_DELETES_ROWS: Final = 10_000
 """Deleted rows of a partition's small delete files that every next delete file takes in."""
 WRITE_THREADS: Final = 16
 """Files of the partitions of a small batch that are written at a time."""
+STORE_REQUESTS: Final = 32
+"""Requests of a process to a store at a time. Arrow's default is eight: sixteen writers of small
+files waited for one another, 74 ms a file where a request takes 30 ms."""
 JOIN_THREADS: Final = 32
 """Small files of a store that are read at a time, to be joined."""
 

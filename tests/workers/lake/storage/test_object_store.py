@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyarrow import fs
 
 from catalog.errcodes import ReplicationError
+from config.monitor_limits import STORE_REQUESTS, WRITE_THREADS
 from tests.object_store import REGION
 from tests.object_store import object_store as running
 from tests.workers.lake.storage.conftest import SECRET
@@ -18,6 +20,16 @@ from workers.lake.storage.object_store import ObjectStore
 from workers.lake.storage.s3_access import S3Access
 
 BUCKET = Bucket(FileStore.S3, "bucket")
+
+
+def test_as_many_requests_run_together_as_there_are_writers() -> None:
+    pa.set_io_thread_count(8)
+    ObjectStore(BUCKET)
+    assert pa.io_thread_count() == STORE_REQUESTS >= WRITE_THREADS
+    pa.set_io_thread_count(STORE_REQUESTS + 1)
+    ObjectStore(BUCKET)
+    assert pa.io_thread_count() == STORE_REQUESTS + 1
+    pa.set_io_thread_count(STORE_REQUESTS)
 
 
 def test_spark_is_told_the_same_name() -> None:
