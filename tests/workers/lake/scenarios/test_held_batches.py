@@ -79,13 +79,17 @@ def test_deletes_find_the_rows_of_the_batch_before(dest: Any, table: LakeIdent) 
     assert count(dest, table) == 7
 
 
+def assert_refused(dest: Any, ident: LakeIdent, lsn: int) -> None:
+    with pytest.raises(ReplicationError) as refused:
+        dest.publish(ident, BRANCH, stamp(lsn))
+    assert refused.value.code == "40001"
+
+
 def fenced_off(dest: Any, iceberg: Any, ident: LakeIdent) -> None:
     """A batch of ten rows, behind the fence of a successor."""
     hold(dest, ident, append(dest, 0, 10), 20)
     iceberg().fence(ident)
-    with pytest.raises(ReplicationError) as refused:
-        dest.publish(ident, BRANCH, stamp(20))
-    assert refused.value.code == "40001"
+    assert_refused(dest, ident, 20)
 
 
 def test_a_fence_refuses_the_batch_of_a_dead_worker(
@@ -210,9 +214,7 @@ def test_a_fence_refuses_the_batch_behind_a_compaction(
     small_batches(dest, table, 20)
     hold(dest, table, append(dest, 0, 10), 40)
     iceberg().fence(table)
-    with pytest.raises(ReplicationError) as refused:
-        dest.publish(table, BRANCH, stamp(40))
-    assert refused.value.code == "40001"
+    assert_refused(dest, table, 40)
     assert (count(dest, table), dest.table(table).stamp) == (8, stamp(27))
 
 
@@ -223,9 +225,7 @@ def test_a_commit_of_another_writer_behind_a_compaction_stays(
     hold(dest, table, append(dest, 0, 10), 40)
     session = iceberg()._sessions.get()
     session.query(f"DELETE FROM lake.{table.schema}.`{table.table}` WHERE id = 2003", "deleting")
-    with pytest.raises(ReplicationError) as refused:
-        dest.publish(table, BRANCH, stamp(40))
-    assert refused.value.code == "40001"
+    assert_refused(dest, table, 40)
     assert count(dest, table) == 7
 
 
@@ -233,7 +233,5 @@ def test_a_table_whose_columns_changed_is_40001(dest: Any, iceberg: Any, table: 
     hold(dest, table, append(dest, 0, 10), 20)
     session = iceberg()._sessions.get()
     session.query(f"ALTER TABLE lake.{table.schema}.`{table.table}` ADD COLUMN w int", "altering")
-    with pytest.raises(ReplicationError) as refused:
-        dest.publish(table, BRANCH, stamp(20))
-    assert refused.value.code == "40001"
+    assert_refused(dest, table, 20)
     assert count(dest, table) == 0
