@@ -87,7 +87,7 @@ LAKE_SMALL_HEAP_BYTES: Final = 64 << 20
 """The heap of a starting lake server, and the least that is left of the heap when it is idle."""
 MANIFEST_THREADS: Final = 32
 """Threads of the lake server that read and write manifests together."""
-STORE_TASKS: Final = 8
+STORE_TASK_THREADS: Final = 8
 """Tasks of the lake server at a time, at least, for tables in a store. A task waits for a request
 most of the time: 180 small files, 30 ms a request, were counted in 12 s by two tasks at a time."""
 STORE_ROW_GROUP_BYTES: Final = 16 * 2**20
@@ -196,7 +196,7 @@ TAKEN_IN_DELETES_ROWS: Final = 10_000
 """Deleted rows of a partition's small delete files that every next delete file takes in."""
 WRITE_THREADS: Final = 16
 """Files of the partitions of a small batch that are written at a time."""
-STORE_REQUESTS: Final = 32
+STORE_THREADS: Final = 32
 """Requests of a process to a store at a time. Arrow's default is eight: sixteen writers of small
 files waited for one another, 74 ms a file where a request takes 30 ms."""
 JOIN_THREADS: Final = 32

@@ -19,7 +19,7 @@ from config.monitor_limits import (
     METASTORE_LOCK_SECONDS,
     STORE_ROW_GROUP_BYTES,
     STORE_TASK_BYTES,
-    STORE_TASKS,
+    STORE_TASK_THREADS,
 )
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io, store_of
@@ -76,7 +76,7 @@ def tasks_at_once(cores: int, memory: int, catalog: Mapping[str, str]) -> int:
     """
     if not _may_have_store(catalog):
         return cores
-    return max(cores, min(STORE_TASKS, memory // STORE_TASK_BYTES))
+    return max(cores, min(STORE_TASK_THREADS, memory // STORE_TASK_BYTES))
 
 
 def embedded_catalog(lake_dir: Path) -> dict[str, str]:

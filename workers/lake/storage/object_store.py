@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from config.limits import READ_AT_ONCE_BYTES
-from config.monitor_limits import LENT_KEY_SESSIONS, STORE_REQUESTS
+from config.monitor_limits import LENT_KEY_SESSIONS, STORE_THREADS
 from workers.lake.storage.adls_access import AdlsAccess
 from workers.lake.storage.bucket import Bucket, FileStore, bucket_at, key_of
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
@@ -68,8 +68,8 @@ class ObjectStore(TableStore):
 
     def __post_init__(self) -> None:
         """Give Arrow enough threads: each thread is one request, whatever the writers are."""
-        if pa.io_thread_count() < STORE_REQUESTS:
-            pa.set_io_thread_count(STORE_REQUESTS)
+        if pa.io_thread_count() < STORE_THREADS:
+            pa.set_io_thread_count(STORE_THREADS)
 
     @property
     def _system(self) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import fs
 
 from catalog.errcodes import ReplicationError
-from config.monitor_limits import STORE_REQUESTS, WRITE_THREADS
+from config.monitor_limits import STORE_THREADS, WRITE_THREADS
 from tests.object_store import REGION
 from tests.object_store import object_store as running
 from tests.workers.lake.storage.conftest import SECRET
@@ -25,11 +25,11 @@ BUCKET = Bucket(FileStore.S3, "bucket")
 def test_as_many_requests_run_together_as_there_are_writers() -> None:
     pa.set_io_thread_count(8)
     ObjectStore(BUCKET)
-    assert pa.io_thread_count() == STORE_REQUESTS >= WRITE_THREADS
-    pa.set_io_thread_count(STORE_REQUESTS + 1)
+    assert pa.io_thread_count() == STORE_THREADS >= WRITE_THREADS
+    pa.set_io_thread_count(STORE_THREADS + 1)
     ObjectStore(BUCKET)
-    assert pa.io_thread_count() == STORE_REQUESTS + 1
-    pa.set_io_thread_count(STORE_REQUESTS)
+    assert pa.io_thread_count() == STORE_THREADS + 1
+    pa.set_io_thread_count(STORE_THREADS)
 
 
 def test_spark_is_told_the_same_name() -> None:
