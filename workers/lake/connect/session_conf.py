@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final, Protocol
 
 CATALOG: Final = "lake"
@@ -32,6 +33,13 @@ FIXED: Final[dict[str, str]] = {
 }
 """Keys that a user cannot change. Every session sets the keys too, also on a server of the user: a
 session has a separate catalog, which reads the keys at the first use."""
+
+
+def processors() -> int:
+    """The number of processors that the process, and the embedded server beside it, may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class LakeSettings(Protocol):

@@ -7,7 +7,6 @@ Of the writing, only this module asks whether there is a gateway.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 from workers.lake.api.gateway import Gateway, gateway_of
 from workers.lake.api.session_catalogs import SessionCatalogs
 from workers.lake.api.table_api import GatewayTableApi
+from workers.lake.connect.session_conf import processors
 from workers.lake.connect.sessions import CloseCatalogs, Sessions
 from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.keys.key_files import open_key_files
@@ -40,14 +40,14 @@ def choose_gateway(
     """The gateway of the lake server at ``url``, the keys of sessions, and what closes catalogs.
 
     The sessions of a commit service's workers are not on the service. ``conf`` are the
-    destination's keys of sessions. The embedded server may run more tasks at a time than the
-    machine has processors, for tables in a store. Each task of a MERGE writes a file, so a session
+    destination's keys of sessions. The embedded server may run more tasks at a time than there are
+    processors, for tables in a store. Each task of a MERGE writes a file, so a session
     of a worker cuts no table into so many tasks.
     """
     gateway = gateway_of(url)
     if gateway is None or gateway.beside:
         return gateway, dict(conf), None
-    keys = {_READING_TASKS: str(os.cpu_count() or 1), **conf}
+    keys = {_READING_TASKS: str(processors()), **conf}
     return gateway, keys, SessionCatalogs(gateway).close
 
 

@@ -45,6 +45,7 @@ from config.monitor_limits import (
     LOG_KEPT_FILES,
     MANIFEST_THREADS,
 )
+from workers.lake.connect.session_conf import processors
 from workers.lake.server import compiler_directives
 from workers.lake.server.class_archive import ClassArchive
 from workers.lake.server.gateway_port import GatewayServer
@@ -131,7 +132,7 @@ class LakeServer:
             prepare_catalog(embedded_catalog_file(data_dir))
         log_path = log_dir / "lake-server.log"
         _touch_private(log_path)
-        merged = server_conf(lake_dir, cores or _cores(), catalog or {}, conf or {}, memory)
+        merged = server_conf(lake_dir, cores or processors(), catalog or {}, conf or {}, memory)
         properties = lake_dir / "server.properties"
         _write_private(properties, _as_properties(merged))
         log4j = lake_dir / "log4j2.properties"
@@ -274,13 +275,6 @@ def prepare_catalog(path: Path) -> None:
         connection.executescript(_CATALOG_TABLES)
 
 
-def _cores() -> int:
-    """The number of processors that the process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _crash_options(report: Path) -> list[str]:
     """Options for the crash report, which holds registers and stacks.
 
@@ -316,7 +310,7 @@ def _arguments(
     log4j: Path,
 ) -> list[str]:
     return [
-        *memory_options(memory, cores or _cores()),
+        *memory_options(memory, cores or processors()),
         "-Xshare:auto",
         *MODULE_OPTIONS,
         f"-Djava.io.tmpdir={scratch}",

@@ -14,6 +14,7 @@ from catalog.errcodes import FeatureNotSupported
 from tests.workers.lake.files.layouts import ON_READ, metadata
 from workers.lake.api.table_api import GatewayTableApi
 from workers.lake.connect.lake_url import COMMIT_SERVICE, GATEWAY
+from workers.lake.connect.session_conf import processors
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.files.keys.key_cache import KeyCache
 from workers.lake.files.tables import FileTables, SparkTables
@@ -43,11 +44,20 @@ NO_SESSIONS: Any = None
 IDENT = LakeIdent("s", "t")
 
 
+def test_a_session_reads_by_as_many_tasks_as_the_process_has_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not as many as the machine has: a container, or ``taskset``, may give fewer."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 5, 7}, raising=False)
+    _, keys, _ = choose_gateway(f"sc://localhost:7/;token=t;{GATEWAY}=1.s", {})
+    assert set(keys.values()) == {"3"}
+
+
 def test_a_url_with_a_gateway(tmp_path: Any) -> None:
     url = f"sc://localhost:7/;token=t;{GATEWAY}=1.s"
     gateway, keys, close_catalogs = choose_gateway(url, {"spark.my.key": "1"})
     tasks = "spark.sql.iceberg.read.adaptive-split-size.parallelism"
-    assert keys == {"spark.my.key": "1", tasks: str(os.cpu_count())}
+    assert keys == {"spark.my.key": "1", tasks: str(processors())}
     assert choose_gateway(url, {tasks: "7"})[1] == {tasks: "7"}
     assert gateway is not None
     assert close_catalogs is not None
