@@ -199,8 +199,6 @@ WRITE_THREADS: Final = 16
 STORE_THREADS: Final = 32
 """Requests of a process to a store at a time. Arrow's default is eight: sixteen writers of small
 files waited for one another, 74 ms a file where a request takes 30 ms."""
-JOIN_THREADS: Final = 32
-"""Small files of a store that are read at a time, to be joined."""
 
 COMMIT_PAUSE_SECONDS: Final = 0.1
 """The pause before a refused commit is tried again; twice as long each time, as in Iceberg."""

@@ -39,7 +39,7 @@ from config.limits import (
     JOINED_ROWS,
     READ_AT_ONCE_BYTES,
 )
-from config.monitor_limits import JOIN_THREADS
+from config.monitor_limits import STORE_THREADS
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit, unused_deletes
 from workers.lake.files.deleted_rows import DeletedRowsCache
@@ -173,7 +173,7 @@ def _living(
         for file, _ in small:
             yield from _living_of(files, dead, file)
         return
-    with ThreadPoolExecutor(JOIN_THREADS) as pool:
+    with ThreadPoolExecutor(STORE_THREADS) as pool:
         for group in _read_together(small):
             if len(group) == 1:  # perhaps a large one
                 yield from _living_of(files, dead, group[0])

@@ -24,16 +24,14 @@ from config.monitor_limits import (
 from workers.lake.connect.session_conf import CATALOG, CATALOG_PREFIX, FIXED
 from workers.lake.server.file_store import missing_io, store_of
 
-_HELD_MANIFESTS: Final = {
+_IN_STORE: Final = {
+    # Iceberg reads a manifest twice, and then from memory: the second time costs no request.
     "io.manifest.cache-enabled": "true",
     "io.manifest.cache.max-total-bytes": str(MANIFEST_CACHE_BYTES),
-}
-"""Iceberg reads a manifest twice, and then from memory: the second time costs no request."""
-_SMALL_ROW_GROUPS: Final = {
+    # A task keeps a row group in memory, and more tasks run than there are processors.
     "table-default.write.parquet.row-group-size-bytes": str(STORE_ROW_GROUP_BYTES),
 }
-"""A task keeps a row group in memory. With Iceberg's 128 MB eight tasks that wrote a table of 1.5
-GB filled a heap of 2 GB."""
+"""Of a catalog whose tables may be in a store."""
 _OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
     # Iceberg would tell a REST catalog of every commit and every scan: a request for each.
     "rest": {"rest-metrics-reporting-enabled": "false"},
@@ -57,9 +55,9 @@ def catalog_conf(catalog: Mapping[str, str]) -> dict[str, str]:
     store of its tables, unless the user or the catalog names the class.
     """
     conf = {CATALOG_PREFIX: "org.apache.iceberg.spark.SparkCatalog"}
-    held = {**_HELD_MANIFESTS, **_SMALL_ROW_GROUPS} if _may_have_store(catalog) else {}
+    in_store = _IN_STORE if _may_have_store(catalog) else {}
     of_kind = dict(_OF_KIND.get(catalog_kind(plain_keys(catalog)), {}))
-    for key, value in (of_kind | held | missing_io(catalog) | dict(catalog)).items():
+    for key, value in (of_kind | in_store | missing_io(catalog) | dict(catalog)).items():
         conf[key if key.startswith("spark.") else f"{CATALOG_PREFIX}.{key}"] = str(value)
     return conf
 
@@ -116,7 +114,7 @@ def server_conf(
     cores: int,
     catalog: Mapping[str, str],
     conf: Mapping[str, str],
-    memory: int = 0,
+    memory: int,
 ) -> dict[str, str]:
     """Everything the embedded server starts with, in ascending order of precedence.
 

@@ -45,12 +45,12 @@ def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
 
 def test_the_user_s_keys_win_except_where_a_wrong_value_loses_rows() -> None:
     key = next(iter(FIXED))
-    conf = server_conf(LAKE, 3, {}, {"spark.sql.shuffle.partitions": "9", key: "wrong"})
+    conf = server_conf(LAKE, 3, {}, {"spark.sql.shuffle.partitions": "9", key: "wrong"}, GB)
     assert conf["spark.sql.shuffle.partitions"] == "9"
     assert conf[key] == FIXED[key]
     assert conf["spark.master"] == "local[3]"
     assert conf["spark.sql.catalog.lake.uri"] == embedded_catalog(LAKE)["uri"]
-    other = server_conf(LAKE, 3, {"type": "rest"}, {})
+    other = server_conf(LAKE, 3, {"type": "rest"}, {}, GB)
     assert other["spark.sql.catalog.lake.type"] == "rest"
     assert "spark.sql.catalog.lake.uri" not in other
 
@@ -96,7 +96,7 @@ def test_tasks_of_the_server_s_process_see_the_files_of_workers(
     conf: dict[str, str], here: bool, daemon: bool, secret: bool
 ) -> None:
     assert writes_here(conf) is here
-    made = server_conf(LAKE, 1, {}, conf)
+    made = server_conf(LAKE, 1, {}, conf, GB)
     assert ("spark.python.daemon.module" in made) is daemon
     assert (made.get("spark.python.worker.reuse") == "false") is daemon
     assert (made.get("spark.authenticate") == "true") is secret
