@@ -220,7 +220,7 @@ def _copied_again(flow: Flow) -> None:
         "ALTER TABLE computed ALTER n TYPE int USING n * 100",
         "INSERT INTO computed VALUES (11, 8)",
     )
-    wait_until(lambda: len(_done(flow)) == len(COPIED), 120)
+    wait_until(lambda: _done(flow).keys() == COPIED.keys(), 60, lambda: list(_done(flow)))
     flow.pub.run(
         "UPDATE filled SET extra = id WHERE id = 3",
         "DELETE FROM swapped WHERE id = 8",

@@ -1,5 +1,6 @@
 """``world``: a subscription without process or stream, ``loop``: with a worker's. ``sharing``:
 some, into one lake table.
+``watched``: a watch over the text of the tables.
 ``quiet_afterwards``: handlers that a test gave the root logger do not outlive it."""
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 from tests.workers.looping import Loop, a_loop
 from tests.workers.sharing import Make, Sharing
 from tests.workers.subscribed import Subscribed
+from tests.workers.watched_text import Watched
 from workers.lake.memory.lake import MemoryLake
 
 
@@ -30,6 +32,12 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
     """An apply worker's, on these tables."""
     with a_loop(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def watched(world: Subscribed) -> Watched:
+    """A watch over the text of the tables."""
+    return Watched(world)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from workers.publisher.second_connection import (
     fetch_published,
 )
 from workers.publisher.standby_watch import StandbyWatch, watch_standby
-from workers.publisher.table_shape import fetch_triggers
+from workers.publisher.table_shape import TableShape, fetch_triggers
 from workers.tables.rename_watch import RenameWatch
 from workers.tables.writer import LakeWriter
 
@@ -100,15 +100,27 @@ def table_checks(process: WorkerProcess, sub: Subscription, conn: WalReceiverCon
 
 @contextmanager
 def catalog_watch(
-    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn, *, told: bool
+    process: WorkerProcess,
+    sub: Subscription,
+    conn: WalReceiverConn,
+    shapes: list[TableShape],
+    *,
+    told: bool,
 ) -> Iterator[CatalogWatch]:
-    """The comparisons of names and types, with questions while ``conn`` streams."""
+    """The comparisons of names and types, with questions while ``conn`` streams.
+
+    ``shapes`` are those that the follower of columns has asked for.
+    """
     session = KeptSession(sub, conn, process.interrupted)
     try:
         yield CatalogWatch(
             NameWatch(process.store, partial(ask_relids, sub, conn, process.interrupted)),
             TextWatch(
-                process.store, session, told=told, on_attach=lambda: process.settings.on_attach
+                process.store,
+                session,
+                told=told,
+                on_attach=lambda: process.settings.on_attach,
+                shapes=shapes,
             ),
         )
     finally:
@@ -130,9 +142,22 @@ def rename_watch(
 
 
 def schema_follower(
-    process: WorkerProcess, sub: Subscription, conn: WalReceiverConn, writer: LakeWriter
+    process: WorkerProcess,
+    sub: Subscription,
+    conn: WalReceiverConn,
+    writer: LakeWriter,
+    shapes: list[TableShape],
 ) -> SchemaFollower:
-    """What follows changed columns, with questions to the publisher while ``conn`` streams."""
-    ask = partial(ask_shape, sub, conn, process.interrupted)
+    """What follows changed columns, with questions to the publisher while ``conn`` streams.
+
+    The answers are added to ``shapes``.
+    """
+
+    def ask(relid: int) -> TableShape | None:
+        shape = ask_shape(sub, conn, process.interrupted, relid)
+        if shape is not None:
+            shapes.append(shape)
+        return shape
+
     copies = CopyAgain(process.store, partial(ask_size, sub, conn, process.interrupted))
     return SchemaFollower(process.store, writer, ask, lambda: process.settings, copies)

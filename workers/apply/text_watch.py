@@ -10,6 +10,8 @@ of the tables in ``s`` and ``r`` with the types of the last comparison:
 - every few seconds, the same without a batch, and at the start.
 - a table that was announced since: within seconds; behind the batch that announced the table, if a
   column is of a type that is not built in.
+- a table whose shape the follower of columns has asked for: versions and files of that moment. A
+  renaming and a new file that are seen together look like values that were computed anew.
 - all tables once a minute: a column that is dropped and added again is announced with the next row
   change only.
 
@@ -61,8 +63,10 @@ from workers.publisher.changing_text import (
     from_json,
     may_change_text,
     moved_relids,
+    seen_in,
     text_changes,
 )
+from workers.publisher.table_shape import TableShape
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +123,8 @@ class TextWatch:
     the publisher has dropped is asked about, and not known. ``_due`` is the time of the
     next comparison without a batch, ``_all_due`` that of all tables, ``_silent_until`` the end of
     the pause after a failure. ``told`` says that triggers of the publisher tell of columns that are
-    dropped and added again, ``on_attach`` what is done about partitions that come and go.
+    dropped and added again, ``on_attach`` what is done about partitions that come and go. The
+    follower of columns adds to ``shapes``.
     """
 
     store: CatalogStore
@@ -127,6 +132,7 @@ class TextWatch:
     clock: Callable[[], float] = time.monotonic
     told: bool = False
     on_attach: Callable[[], str] = lambda: TELL
+    shapes: list[TableShape] = field(default_factory=list)
     _known: dict[int, _Known] = field(default_factory=dict)
     _asked: dict[int, tuple[str | None, Relation | None]] = field(default_factory=dict)
     _mark: _Mark | None = None
@@ -143,6 +149,7 @@ class TextWatch:
     ) -> list[ChangedText]:
         """Compare the tables, if the time has come; return what has changed."""
         now = self.clock()
+        self._note_shapes(rels)
         if now < self._silent_until:
             return []
         if self._is_behind_batch:  # the types of its new columns, before another ALTER TYPE
@@ -165,6 +172,7 @@ class TextWatch:
         self, sub: Subscription, rels: Iterable[SubscriptionRel], relmap: LogicalRepRelMap
     ) -> list[ChangedText]:
         """Compare the tables with text that has changed; call this with a batch in hand."""
+        self._note_shapes(rels)
         if self.clock() < self._silent_until:
             return []
         self._is_behind_batch = True
@@ -211,6 +219,16 @@ class TextWatch:
                 changed.append(said)
         self._mark = mark
         return changed
+
+    def _note_shapes(self, rels: Iterable[SubscriptionRel]) -> None:
+        """Store what the shapes show, unless values were computed anew: the next look tells."""
+        while self.shapes:
+            shape = self.shapes.pop(0)  # another thread may add one
+            rel = _comparable(rels).get(shape.relid)
+            known = None if rel is None else self._known_types(rel)
+            found = None if known is None else seen_in(known.types, shape)
+            if rel is not None and known is not None and found is not None:
+                self.keep(ChangedText(rel, replace(known.row, types=found.as_json()), found, False))
 
     def _texts(self, tables: Mapping[int, SubscriptionRel]) -> _Mark:
         """Ask for the mark of the types of the tables, if there are any."""

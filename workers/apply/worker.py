@@ -82,6 +82,7 @@ from workers.publisher.identify import identify_publisher
 from workers.publisher.replication_slots import fetch_slot
 from workers.publisher.same_server import start_position
 from workers.publisher.standby_watch import StandbyWatch
+from workers.publisher.table_shape import TableShape
 from workers.stream.prepared_xacts import PreparedXacts
 from workers.stream.start import Stream, start_stream, starting_on_slot
 from workers.tables.leaked_branches import drop_leaked_branches
@@ -216,7 +217,8 @@ def _stream(
         checks = table_checks(process, sub, conn)
         applier = Applier(store, sub, writer, checks, decided_lsn=decided_lsn, binary=binary)
         applier.relmap.told.key = key
-        applier.schema = schema_follower(process, sub, conn, writer)
+        shapes: list[TableShape] = []
+        applier.schema = schema_follower(process, sub, conn, writer, shapes)
         applier.renames = rename_watch(process, sub, conn)
         applier.known_fault = KnownFault(store, sub.oid)
         applier.known_fault.passed(decided_lsn)
@@ -224,7 +226,7 @@ def _stream(
         forms = partial(any_forms, conn, sub, process.interrupted)
         two_phase = TwoPhase(applier, xacts, forms, server_version=conn.server_version)
         with (
-            catalog_watch(process, sub, conn, told=bool(key)) as catalog,
+            catalog_watch(process, sub, conn, shapes, told=bool(key)) as catalog,
             closing(_parallel(process, sub, applier, stream)) as parallel,
         ):
             LogicalRepApplyLoop(

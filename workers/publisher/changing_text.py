@@ -316,6 +316,28 @@ def files_of(shape: TableShape) -> str:
     return " ".join(f"{relid}:{file}" for relid, file in sorted(shape.files.items()))
 
 
+def seen_in(before: TextTypes, shape: TableShape) -> TextTypes | None:
+    """The types with the versions and files of a shape; None if values were computed anew since.
+
+    A renaming, and a file that another column's type gave the table, explain themselves where each
+    is seen alone. Types, columns that were added and partitions that came stay as before.
+    """
+    present = {each.name: each.attnum for each in shape.columns}
+    before = before.under_present_names(present)
+    numbers, files = before.numbers, _files(before)
+    seen = {name: each for name, each in versions_of(shape).items() if name in before.versions}
+    same = {name: each for name, each in seen.items() if numbers.get(name) == present[name]}
+    files |= {str(relid): str(file) for relid, file in shape.files.items() if str(relid) in files}
+    listed = " ".join(":".join(each) for each in files.items())
+    now = replace(before, versions={**before.versions, **same}, files=listed)
+    return None if _rewritten(before, now) else now
+
+
+def _files(of: TextTypes) -> dict[str, str]:
+    """The file of each relation."""
+    return {each.partition(":")[0]: each.partition(":")[2] for each in of.files.split()}
+
+
 def _rewritten(before: TextTypes, now: TextTypes) -> list[str]:
     """The columns whose values an ALTER TABLE has computed anew, under their type.
 
@@ -323,7 +345,7 @@ def _rewritten(before: TextTypes, now: TextTypes) -> list[str]:
     column in the catalog. VACUUM FULL and TRUNCATE write a file alone, SET DEFAULT a version alone.
     A file that came or went is a partition's.
     """
-    files = [dict(each.split(":") for each in of.files.split()) for of in (before, now)]
+    files = [_files(of) for of in (before, now)]
     if all(files[1].get(relid, file) == file for relid, file in files[0].items()):
         return []
     return [

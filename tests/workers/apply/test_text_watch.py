@@ -3,121 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from catalog.changed_text import StoredTextTypes
-from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_subscription_rel import SubRelState
 from config.monitor_limits import (
     ALL_TABLES_SECONDS,
     TEXT_COMPARISON_RETRY_SECONDS,
     TEXT_COMPARISON_SECONDS,
 )
-from tests.workers.subscribed import Subscribed
-from tests.workers.text_questions import TextPublisher
 from tests.workers.transactions import relation
-from workers.apply.text_watch import ChangedText, TextWatch, warn_of_text
-from workers.changes.relation_map import LogicalRepRelMap
-from workers.changes.remembered_columns import RememberedColumn, RememberedColumns
-from workers.publisher.changing_text import TextType, TextTypes
-
-STAGE = 16400
-
-
-def stages(label: str, version: str = "700") -> TextTypes:
-    stage = TextType(
-        "e", "stage", {"16402": label, "16404": "done"}, {"16402": version, "16404": "700"}
-    )
-    return TextTypes({"v": (STAGE,)}, {STAGE: stage}, {"id": 1, "v": 2})
-
-
-PLAIN = TextTypes(numbers={"id": 1, "v": 2})
-
-
-@dataclass(slots=True)
-class FailingPublisher(TextPublisher):
-    """Answers no question while ``fails`` is set."""
-
-    fails: bool = False
-    locked: bool = False
-
-    def moved_partitions(self, came: Collection[int], went: Collection[int]) -> list[str]:
-        """The answer, or the error of a lock that lasts."""
-        if self.locked:
-            raise ReplicationError("canceling statement due to lock timeout", sqlstate="55P03")
-        return TextPublisher.moved_partitions(self, came, went)
-
-    def text_types(self, relids: Collection[int]) -> Mapping[int, TextTypes]:
-        """The types, or the error of a lost publisher."""
-        found = TextPublisher.text_types(self, relids)
-        if self.fails:
-            raise ConnectionFailure("could not connect to the publisher")
-        return found
-
-    def text_mark(self, types: Mapping[int, TextType]) -> str:
-        """The mark, or the error of a lost publisher."""
-        found = TextPublisher.text_mark(self, types)
-        if self.fails:
-            raise ConnectionFailure("could not connect to the publisher")
-        return found
-
-
-@dataclass(slots=True)
-class Watched:
-    """A watch over tables a (relid 1) and b (relid 2), with a publisher and a clock."""
-
-    world: Subscribed
-    types: dict[int, TextTypes] = field(default_factory=lambda: {1: stages("new"), 2: PLAIN})
-    publisher: FailingPublisher = field(init=False)
-    relmap: LogicalRepRelMap = field(default_factory=LogicalRepRelMap)
-    now: float = 0.0
-    watch: TextWatch = field(init=False)
-    found: list[ChangedText] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.publisher = FailingPublisher(self.types)
-        for name, relid in (("a", 1), ("b", 2)):
-            self.update(name, remote_relid=relid)
-        self.start()
-
-    def start(self) -> None:
-        """The next worker."""
-        self.watch = TextWatch(self.world.store, self.publisher, lambda: self.now)
-
-    def update(self, name: str, **columns: object) -> None:
-        self.world.store.update_rel(self.world.sub.oid, self.world.rel(name).srrelid, **columns)
-
-    def turn(self, later: float = TEXT_COMPARISON_SECONDS) -> None:
-        """A turn of the loop after a time."""
-        self.now += later
-        rels = self.world.store.rels(self.world.sub.oid)
-        self.found = self.watch.turn(self.world.sub, rels, self.relmap)
-        for each in self.found:
-            warn_of_text(self.world.sub, each.rel, each.row)
-            self.watch.keep(each)
-
-    def batch(self) -> None:
-        """A batch is in hand, at the same moment."""
-        rels = self.world.store.rels(self.world.sub.oid)
-        self.found = self.watch.before_batch(self.world.sub, rels, self.relmap)
-        for each in self.found:
-            warn_of_text(self.world.sub, each.rel, each.row)
-            self.watch.keep(each)
-
-    def changes(self) -> list[tuple[str, ...]]:
-        return [row.changes for row in self.world.store.changed_text()]
-
-
-@pytest.fixture
-def watched(world: Subscribed) -> Watched:
-    return Watched(world)
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if record.levelno == logging.WARNING]
+from tests.workers.watched_text import PLAIN, Watched, stages, warnings
+from workers.publisher.changing_text import TextTypes
 
 
 def test_a_renamed_label_is_said_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
@@ -178,55 +77,6 @@ def test_a_table_in_synchronisation_or_suspended_is_left_alone(watched: Watched)
     assert watched.publisher.asked == []
 
 
-def test_a_column_that_comes_later_is_watched(watched: Watched) -> None:
-    """Each announcement brings one question: only the publisher knows the types."""
-    watched.watch._all_due = float("inf")
-    watched.types[1] = PLAIN
-    watched.turn()
-    watched.turn()
-    assert watched.publisher.asked == [{1, 2}]
-    for announced, asked in ((("id",), 2), (("id", "v"), 3), (("id", "v"), 4)):
-        watched.relmap.update(relation(1, "a", *announced))
-        watched.turn()
-        watched.turn()
-        assert watched.publisher.asked[1:] == [{1}] * (asked - 1)
-    watched.relmap.update(relation(1, "a", "id", "v"))
-    watched.types[1] = stages("new")
-    watched.turn()
-    watched.types[1] = stages("open")
-    watched.turn()
-    assert len(watched.changes()) == 1
-
-
-@pytest.mark.parametrize("announced", [True, False])
-def test_a_column_that_was_dropped_and_added_again_is_another_one(
-    watched: Watched, announced: bool
-) -> None:
-    """The table is announced by the same message, with its next change: a minute is enough."""
-    watched.types[1] = TextTypes(numbers={"id": 1, "v": 2})
-    watched.relmap.update(relation(1, "a", "id", "v"))
-    watched.turn()
-    watched.types[1] = TextTypes(numbers={"id": 1, "v": 3})
-    watched.turn()
-    assert watched.changes() == []  # nobody asks in between for a table that does not change
-    if announced:
-        watched.relmap.update(relation(1, "a", "id", "v"))
-    watched.turn(TEXT_COMPARISON_SECONDS if announced else ALL_TABLES_SECONDS)
-    assert watched.changes() == [('column "v" was dropped and added again',)]
-
-
-def test_a_column_that_triggers_tell_of_is_not_told_here(watched: Watched) -> None:
-    """The worker learns at the position that the column is another one."""
-    watched.turn()
-    watched.watch.told = True
-    watched.types[2] = TextTypes(numbers={"id": 1, "v": 3})
-    watched.turn(ALL_TABLES_SECONDS)
-    assert watched.changes() == []
-    watched.types[1] = stages("open")
-    watched.turn()
-    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
-
-
 def test_a_table_that_is_gone_keeps_what_is_known_of_it(watched: Watched) -> None:
     watched.turn()
     watched.types[1] = TextTypes()
@@ -236,61 +86,10 @@ def test_a_table_that_is_gone_keeps_what_is_known_of_it(watched: Watched) -> Non
     assert len(watched.changes()) == 1
 
 
-@pytest.mark.parametrize("announced", [True, False])
-def test_a_column_that_is_not_published_is_none_of_ours(watched: Watched, announced: bool) -> None:
-    both = {"v": (STAGE,), "secret": (STAGE,)}
-    watched.types[1] = replace(stages("new"), columns=both)
-    watched.relmap.update(relation(1, "a", "id", "v"))
-    watched.turn()
-    watched.start()
-    if not announced:
-        watched.relmap = LogicalRepRelMap()
-    watched.types[1] = replace(stages("open"), columns=both)
-    watched.turn()
-    assert watched.changes() == [('column "v": label "new" of type stage is "open"',)]
-
-
-def computed(name: str, version: int, file: int) -> TextTypes:
-    """A table whose second column was written in a version of the catalog, the rows in a file."""
-    versions = {"id": "23/-1/700", name: f"23/-1/{version}"}
-    return TextTypes(numbers={"id": 1, name: 2}, versions=versions, files=f"1:{file}")
-
-
-@pytest.mark.parametrize("told", [True, False])
-def test_values_computed_anew_behind_a_renaming_are_found(watched: Watched, told: bool) -> None:
-    """The worker compares while the last announcement has the old name, or there is none."""
-    if told:
-        watched.relmap.update(relation(1, "a", "id", "old"))
-    watched.types[1] = computed("old", 700, 16402)
-    watched.turn()
-    watched.types[1] = computed("new", 701, 16402)
-    watched.turn(ALL_TABLES_SECONDS)
-    assert watched.changes() == []
-    watched.types[1] = computed("new", 702, 16403)
-    watched.relmap.update(relation(1, "a", "id", "new"))
-    watched.turn()
-    assert watched.changes() == [('values of column "new" were computed anew',)]
-
-
-def test_an_announcement_from_before_the_copy_hides_no_column(watched: Watched) -> None:
-    rel, copied = watched.world.rel("a"), computed("new", 701, 16402)
-    row = StoredTextTypes(rel.srsubid, rel.srrelid, rel.epoch or "", copied.as_json())
-    watched.world.store.put_text_types(row)
-    watched.relmap.update(relation(1, "a", "id", "old"))
-    watched.types[1] = copied
-    watched.turn()
-    watched.types[1] = computed("new", 702, 16403)
-    watched.relmap.update(relation(1, "a", "id", "new"))
-    watched.turn()
-    assert watched.changes() == [('values of column "new" were computed anew',)]
-
-
 def test_a_dropped_table_is_not_asked_about_before_each_batch(watched: Watched) -> None:
     """It stays in the subscription until a REFRESH; each question opens a session."""
     watched.types[1] = TextTypes()
-    announced = relation(1, "a", "id", "v")
-    columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
-    watched.relmap.update(replace(announced, columns=columns))
+    watched.announce_stage()
     for _ in range(3):
         watched.batch()
     assert watched.publisher.asked == [{1, 2}]
@@ -329,43 +128,6 @@ def test_a_publisher_that_does_not_answer_stops_nothing(
     assert len(watched.changes()) == 1
 
 
-def test_columns_that_the_lake_has_followed_are_no_others(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Two columns have swapped their names; the follower knows them by number."""
-    watched.types[2] = TextTypes(numbers={"id": 1, "v": 2, "w": 3})
-    watched.turn(ALL_TABLES_SECONDS)
-    rel = watched.world.rel("b")
-    columns = tuple(
-        RememberedColumn(n, name, 23, -1, 23, n) for n, name in ((1, "id"), (3, "v"), (2, "w"))
-    )
-    text = RememberedColumns(rel.epoch or "", 2, 3, {2: 5}, columns).as_text()
-    watched.world.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
-    watched.types[2] = TextTypes(numbers={"id": 1, "v": 3, "w": 2})
-    watched.turn(ALL_TABLES_SECONDS)
-    assert warnings(caplog) == []
-    watched.types[2] = TextTypes(numbers={"id": 1, "v": 4, "w": 2})
-    watched.turn(ALL_TABLES_SECONDS)
-    assert len(warnings(caplog)) == 1
-    assert [each.copies for each in watched.found] == [True]
-
-
-def test_a_column_that_is_added_under_the_name_of_one_whose_drop_was_followed_is_new(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No comparison came between the drop and the addition."""
-    watched.types[2] = TextTypes(numbers={"id": 1, "v": 2})
-    watched.turn(ALL_TABLES_SECONDS)
-    rel = watched.world.rel("b")
-    left = (RememberedColumn(1, "id", 23, -1, 23, 1),)
-    text = RememberedColumns(rel.epoch or "", 2, 2, {2: 5}, left, {2: 2}).as_text()
-    watched.world.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)
-    watched.types[2] = TextTypes(numbers={"id": 1, "v": 3})
-    watched.turn(ALL_TABLES_SECONDS)
-    assert warnings(caplog) == []
-    assert watched.found == []
-
-
 def test_each_batch_is_looked_at_before(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """A row of the batch may have the new text in its key."""
     watched.turn()
@@ -399,9 +161,7 @@ def test_a_new_column_of_a_type_of_its_own_is_looked_at_before_the_next_batch(
 ) -> None:
     watched.types[1] = PLAIN
     watched.turn()
-    announced = relation(1, "a", "id", "v")
-    columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
-    watched.relmap.update(replace(announced, columns=columns))
+    watched.announce_stage()
     watched.types[1] = stages("new")
     watched.batch()
     watched.types[1] = stages("open")
@@ -415,9 +175,7 @@ def test_the_types_of_a_new_column_are_known_behind_its_batch(watched: Watched) 
     watched.types[1] = PLAIN
     watched.turn()
     watched.batch()
-    announced = relation(1, "a", "id", "v")
-    columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
-    watched.relmap.update(replace(announced, columns=columns))
+    watched.announce_stage()
     watched.types[1] = stages("new")
     watched.turn(0.0)
     watched.types[1] = stages("open")
