@@ -45,9 +45,10 @@ from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit, 
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.read_rows import Unreadable, iter_rows_at
 from workers.lake.files.table_layout import TableLayout
-from workers.lake.files.write_rows import write_rows
+from workers.lake.files.write_rows import write_ahead
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
+from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import LiveFile, NewFile, Place
 from workers.lake.storage.store import TableStore, confirmed
 from workers.lake.table import LakeIdent
@@ -83,10 +84,30 @@ def join_small(
     ]
     if not small:
         return 0, 0
+    return replace_files(commits, ident, branch, files, known, dead, small, f"join-{live.tip}")
+
+
+def replace_files(
+    commits: FileCommits,
+    ident: LakeIdent,
+    branch: str,
+    files: TableLayout,
+    known: BranchFiles,
+    dead: DeletedRowsCache,
+    chosen: Sequence[Sized],
+    operation: str,
+) -> tuple[int, int] | None:
+    """Replace listed files of the branch by files with the rows that are not deleted.
+
+    Answers as ``join_small``. The summary of the snapshot names the ``operation``.
+    """
+    live = known.listed
+    if live is None or live.files is None:
+        raise changed_meanwhile(ident)
+    what = f'compacting lake table "{ident}"'
     written: list[NewFile] = []
     try:
-        living = _living(files, small, dead)
-        write_rows(files, living, written.append)
+        write_ahead(files, _living(files, chosen, dead), written.append)
     except BaseException as error:
         for file in written:
             files.store.remove(file.path)
@@ -95,14 +116,14 @@ def join_small(
         raise
     finally:
         pa.default_memory_pool().release_unused()
-    gone = {file.path for file, _ in small}
+    gone = {file.path for file, _ in chosen}
     dropped = unused_deletes(live.files, gone)
     change = FileChange(
         files.layout_id,
         added=written,
-        removed=[NewFile(file.path, size, file.rows, place=file.place) for file, size in small],
+        removed=[NewFile(file.path, size, file.rows, place=file.place) for file, size in chosen],
         removed_deletes=dropped,
-        summary={OPERATION: f"join-{live.tip}"},
+        summary={OPERATION: operation},
         expected_tip=live.tip,
         stored=confirmed(files.store, written),
     )
@@ -111,7 +132,7 @@ def join_small(
     known.listed = after_commit(live, totals, written, Deletes(), dead, gone)
     if known.listed is None:
         known.forget()
-    return len(small), totals.idle_deletes
+    return len(chosen), totals.idle_deletes
 
 
 def by_place(files: Iterable[LiveFile]) -> dict[Place | None, list[LiveFile]]:

@@ -32,6 +32,7 @@ from workers.lake.files.merge_delete_files import merge_deletes
 from workers.lake.files.refused_files import RefusedFiles
 from workers.lake.files.segment_writer import FileSegmentWriter
 from workers.lake.files.table_layout import TableLayout, lacks_columns, read_layout
+from workers.lake.files.vacuum_files import vacuum
 from workers.lake.files.write_rows import write_staged_rows
 from workers.lake.interfaces.table_api import FileCommits
 from workers.lake.refusals import changed_meanwhile
@@ -120,11 +121,19 @@ class SparkTables:
         del session, ident, branch
         return False
 
-    def join_small(
-        self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
+    def rewrite(
+        self,
+        session: LakeSession,
+        ident: LakeIdent,
+        branch: str,
+        sizes: FileSizes,
+        deleted_share: float | None = None,
     ) -> int | None:
-        """Join the branch's small files. Returns their number, or None if Spark has to join."""
-        del session, ident, branch, sizes
+        """Join the branch's small files, or write files again with that share of deleted rows.
+
+        Returns the number of replaced files, or None if Spark has to do the work.
+        """
+        del session, ident, branch, sizes, deleted_share
         return None
 
     def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
@@ -241,19 +250,33 @@ class FileTables(SparkTables):
         finally:
             self.forget(ident)
 
-    def join_small(
-        self, session: LakeSession, ident: LakeIdent, branch: str, sizes: FileSizes
+    def rewrite(
+        self,
+        session: LakeSession,
+        ident: LakeIdent,
+        branch: str,
+        sizes: FileSizes,
+        deleted_share: float | None = None,
     ) -> int | None:
-        """Join the branch's small files. Returns their number, or None if Spark has to join."""
+        """Join the branch's small files, or write files again with that share of deleted rows.
+
+        Returns the number of replaced files, or None if Spark has to do the work. A cluster of the
+        user does all that is large.
+        """
         files = self.files(ident)
         if files is None or not files.writes_deletes or files.has_vectors:
             return None
-        known = self._known_files(ident, branch)
+        if self._beside and deleted_share is not None:
+            return None
+        of = self._commits, ident, branch, files, self._known_files(ident, branch), self._dead
         try:
-            joined = join_small(self._commits, ident, branch, files, known, self._dead, sizes)
-            if joined is None:
+            if deleted_share is None:
+                replaced = join_small(*of, sizes)
+            else:
+                replaced = vacuum(*of, sizes, deleted_share)
+            if replaced is None:
                 return None
-            went, idle = joined
+            went, idle = replaced
             if idle > IDLE_DELETE_FILES:
                 self.merge_deletes(session, ident, branch)
         except BaseException:

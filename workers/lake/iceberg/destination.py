@@ -397,10 +397,9 @@ class IcebergDestination(Destination):
         self._branch_positions.pop((ident, branch), None)
         self._durability.committed(ident, SEGMENT_COMMITS)
         session = self._sessions.get()
-        if deleted_share is None:
-            joined = self._file_tables.join_small(session, ident, branch, sizes)
-            if joined is not None:
-                return joined
+        of = session, ident, branch, sizes
+        if (files := self._file_tables.rewrite(*of, deleted_share)) is not None:
+            return files
         self._file_tables.forget(ident)
         columns = self._columns.of(ident)
         merge_deletes = partial(self._file_tables.merge_deletes, session, ident, branch)

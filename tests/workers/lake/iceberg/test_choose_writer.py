@@ -103,7 +103,7 @@ def test_a_url_without_one(tmp_path: Any) -> None:
     nothing: Any = None
     assert chosen.writer(nothing, nothing) is None
     assert not chosen.merge_deletes(nothing, IDENT, "b")
-    assert chosen.join_small(nothing, IDENT, "b", nothing) is None
+    assert chosen.rewrite(nothing, IDENT, "b", nothing) is None
     chosen.forget(IDENT)
     tables.close()
 
@@ -151,7 +151,7 @@ def test_who_writes_a_table_is_what_is_asked_for(tmp_path: Any) -> None:
     rows, nothing = pa.table({"c0": [1, 2]}), cast("Any", None)
     assert tables.stage(rows.to_batches(), rows.schema, RowsOf(IDENT, ("a",)), None).own is None
     assert not tables.merge_deletes(nothing, IDENT, "b")
-    assert tables.join_small(nothing, IDENT, "b", nothing) is None
+    assert tables.rewrite(nothing, IDENT, "b", nothing) is None
 
 
 def test_spark_writes_a_shared_lake_table_if_one_of_its_tables_says_so(tmp_path: Any) -> None:
