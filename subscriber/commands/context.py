@@ -44,6 +44,8 @@ class CommandContext:
     lake_tables: Callable[[Sequence[LakeIdent]], list[LakeTable | None]]  # what main holds of each
     # 0A000 if the lake's catalog cannot keep rows exact; why workers cannot write new tables' files
     probe_lake: Callable[[], str | None]
+    # a copy follows: starts what the copy needs if a table is large
+    expect_copy: Callable[[Callable[[], bool]], None]
     workers: Callable[[], Sequence[Worker]]  # of the running launcher; none without one
     wake_launcher: Callable[[], None]  # the catalog was changed; returns at once
     wait_until_workers_reload: Callable[

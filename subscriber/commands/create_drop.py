@@ -56,6 +56,7 @@ from subscriber.commands.main_slot import (
 )
 from subscriber.commands.schema.column_rules import rule_findings
 from subscriber.commands.schema.file_writer import writer_findings
+from subscriber.commands.schema.probe_lake import probe_before_copy
 from subscriber.commands.subscription_row import must_be_ready, must_have, wait_for_workers
 from subscriber.commands.table_mapping import (
     MappedTable,
@@ -79,8 +80,6 @@ from workers.publisher.password_required import check_conninfo, check_privilege
 from workers.stream.prepared_xacts import FIRST_WITH_TWO_PHASE, PreparedXacts
 from workers.tables.shared_tables import add_source_to_table
 from workers.tables.table_locks import TableLocks
-
-# CREATE
 
 
 def create_subscription(stmt: CreateSubscriptionStmt, context: CommandContext) -> Subscription:
@@ -184,7 +183,7 @@ def _create(
             for message in row_security_warnings(conn, published_names(mapped)):
                 context.notify(message)
         if mapped:
-            no_new_files = context.probe_lake()
+            no_new_files = probe_before_copy(conn, mapped, stmt.options, context)
             raise_first(list(lake_findings(mapped, context.lake_tables, context.store, sub)))
             raise_first(list(writer_findings(mapped, no_new_files, context)))
         check_slot_is_free(conn, sub)

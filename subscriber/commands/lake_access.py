@@ -150,6 +150,14 @@ class CommandLake:
             self._probed = True
         return self._no_files
 
+    def expect_copy(self, is_large: Callable[[], bool]) -> None:
+        """Start what the copy of a large table needs, in the background.
+
+        Nothing is started for the embedded lake's SQLite file: no command waits for that server.
+        """
+        if not self._is_default() and is_large():
+            self.destination().expect_copy()
+
     def _is_default(self) -> bool:
         """Is the lake the embedded one, on the data directory's disk?
 

@@ -70,6 +70,7 @@ def open_command_context(
             lake=lake.destination,
             lake_tables=lake.tables,
             probe_lake=lake.probe,
+            expect_copy=lake.expect_copy,
             workers=workers,
             wake_launcher=wake_launcher,
             wait_until_workers_reload=wait_until_workers_reload,

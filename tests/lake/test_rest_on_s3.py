@@ -7,6 +7,7 @@ configuration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -58,7 +59,7 @@ def flow(
     folder, catalog = tmp_path_factory.mktemp("rest_on_s3"), stack.catalog_keys()
     with (
         ArgumentWatch(stack.keys) as watch,
-        lake_pgsub(folder, catalog, local_relation_rows=1000) as pgsub,
+        lake_pgsub(folder, catalog, local_relation_rows=1000, copy_range_bytes="256kB") as pgsub,
         closing(Flow(pgsub, twin, publisher, "on_s3")) as flow,
     ):
         _play(flow)
@@ -165,6 +166,18 @@ def test_the_worker_wrote_the_files_itself(flow: Flow, stack: LakeStack) -> None
     files = stack.store.files("warehouse", stack.keys)
     assert [name for name in files if "/data/pgsub-" in name and "deletes" not in name]
     assert [name for name in files if "/data/pgsub-" in name and name.endswith("-deletes.parquet")]
+
+
+@pytest.mark.parametrize("table", ["changed", "spark_changed"])
+def test_a_large_table_is_copied_by_tasks_that_write_the_files(flow: Flow, table: str) -> None:
+    """With the keys of the store, which no folder holds afterwards; Spark's tables need none."""
+    logged = "".join(path.read_text() for path in (flow.pgsub.data_dir / "log").glob("pgsub.log"))
+    [ranges] = re.findall(rf'action=copied .* ranges=(\d+) table "on_s3.{table}"', logged)
+    assert int(ranges) > 1
+    files = flow.pgsub.iceberg_table(flow.name, table).inspect.all_files()
+    copied = [path for path in files["file_path"].to_pylist() if "/data/pgsub-copy-" in str(path)]
+    assert len(copied) == (0 if table in BY_SPARK else int(ranges))
+    assert not list(flow.pgsub.data_dir.rglob("keys"))
 
 
 @pytest.mark.parametrize("table", BY_SPARK)

@@ -433,6 +433,7 @@ def around(data_dir: Path) -> Around:
         lake=lambda: cast("Destination", lake),
         lake_tables=lambda idents: [lake.table(ident) for ident in idents],
         probe_lake=lambda: None,
+        expect_copy=lambda _is_large: None,
         workers=lambda: workers.pop(0) if workers else (),
         wake_launcher=lambda: wakes.append(None),
         wait_until_workers_reload=lambda subid: events.append("take effect"),

@@ -21,7 +21,8 @@ class CopyPlan:
     ``workers`` limits the ranges, and so the connections, at a time; None sets no limit.
     ``stamp`` is the stamp of the commit, or None if a later commit carries the position.
     ``copy_id`` becomes part of the names of the files. ``clamped`` names the columns in which a
-    date or timestamp outside of the type is the type's first or last value.
+    date or timestamp outside of the type is the type's first or last value. ``folder`` is for
+    files that the tasks read, on this machine; the folder need not exist yet.
     """
 
     conninfo: str
@@ -39,6 +40,7 @@ class CopyPlan:
     stamp: Stamp | None = None
     copy_id: str = ""
     clamped: frozenset[str] = frozenset()
+    folder: str = ""
 
     @property
     def computes(self) -> bool:

@@ -205,6 +205,10 @@ class Destination(Protocol):
         """``write_branch`` and ``count`` for a single table."""
         return self.count([self.write_branch(ident, branch, segments, stamp, base)])[0]
 
+    def expect_copy(self) -> None:
+        """Say that ``copy`` follows. What the tasks need may start meanwhile, in the background."""
+        return
+
     def copy(
         self,
         ident: LakeIdent,

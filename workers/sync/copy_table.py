@@ -60,7 +60,12 @@ from workers.publisher.changing_text import (
 )
 from workers.publisher.connect import full_conninfo, join_conninfo, parse_conninfo
 from workers.publisher.connection import WalReceiverConn
-from workers.publisher.remote_table import RemoteTable, fetch_leaves, fetch_remote_table_info
+from workers.publisher.remote_table import (
+    Leaf,
+    RemoteTable,
+    fetch_leaves,
+    fetch_remote_table_info,
+)
 from workers.publisher.table_shape import TableShape, fetch_shape
 from workers.sync.attempt_check import check_same_attempt
 from workers.sync.columns_of_copy import is_new, prepare_columns
@@ -101,6 +106,7 @@ def copy_table(
     leaves = fetch_leaves(conn, remote)
     by_ctid = lock(conn, remote, leaves) and not options.hashed
     nodes = _nodes(conn, sub, remote)
+    ranges = _ranges(process, conn, remote, leaves, dest, CSV if nodes is None else BINARY, by_ctid)
     source = source_of(sub, rel)
     # The lock lets a single source of a shared table create the table.
     locks = TableLocks(process.data_dir if source else None)
@@ -124,8 +130,6 @@ def copy_table(
     elif lake.records:
         # Rows of the lake table that share a declared key would cost the whole copy.
         check_repeated_keys(dest, lake.ident, branch, options.keys, source)
-    form = CSV if nodes is None else BINARY
-    ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
     empty = lake.records == 0 or rel.recopy or bool(source)
     key = () if empty else tuple(map(options.lake_column, remote.key))
     columns = _copied_columns(remote, options, lake)
@@ -145,6 +149,22 @@ def copy_table(
     )
     held_nothing = rel.recopy or bool(source) or (is_new(lake) and not options.adopt)
     return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan
+
+
+def _ranges(
+    process: WorkerProcess,
+    conn: WalReceiverConn,
+    remote: RemoteTable,
+    leaves: Sequence[Leaf],
+    dest: Destination,
+    form: str,
+    by_ctid: bool,
+) -> list[Range]:
+    """The ranges of the copy; what several tasks need starts while the lake table is made."""
+    ranges = cut_ranges(conn, remote, leaves, process.settings, form, by_ctid=by_ctid)
+    if len(ranges) > 1:
+        dest.expect_copy()
+    return ranges
 
 
 def _store_beginning(
@@ -384,10 +404,9 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
             failpoints.reach("tablesync.range_copied")
 
     process = copy.process
-    folder = f"{copy.sub.oid}_{process.relid}_{process.generation}"
-    with copy_passfile(
-        copy.sub, process.data_dir / "staging" / folder, process.interrupted
-    ) as passfile:
+    own = f"{copy.sub.oid}_{process.relid}_{process.generation}"
+    folder = process.data_dir / "staging" / own
+    with copy_passfile(copy.sub, folder, process.interrupted) as passfile:
         plan = CopyPlan(
             conninfo=full_conninfo(
                 join_conninfo(pinned), appname, passfile=passfile, replication=False
@@ -406,6 +425,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
             stamp=None if stamped is None else stamp_at(copy.rel, stamped, copy.source),
             copy_id=copy.copy_id,
             clamped=copy.clamped,
+            folder=str(folder),
         )
         rows = copy.dest.copy(copy.ident, copy.branch, plan, tell)
     tell(len(ranges), len(ranges), rows)

@@ -33,7 +33,7 @@ from workers.lake.connect.errors import LakeFailure
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, added
 from workers.lake.files.branch_commit import BranchCommits, CommitParts
-from workers.lake.files.copy_files import WRITTEN, CopyFiles, written_files
+from workers.lake.files.copy_files import copy_by_tasks
 from workers.lake.files.data_files import as_rows, check_values, copy_file
 from workers.lake.files.find_rows import RowLookup, is_found_here
 from workers.lake.files.keys.key_cache import KeyCache
@@ -75,8 +75,8 @@ from workers.lake.segment import Segment, WholeRowLookup, found_rows_schema
 from workers.lake.sql.merge import DELETE, UPDATE
 from workers.lake.sql.other_writers import NO_OTHER_WRITERS, OtherWriters
 from workers.lake.sql.row_queries import RowQueries
-from workers.lake.sql.spark_typemap import schema_ddl
-from workers.lake.staged_rows import FileList, LiveFile, NewFile, Staged
+from workers.lake.staged_rows import FileList, LiveFile, Staged
+from workers.lake.storage.handed_keys import can_hand_over
 from workers.lake.storage.staging import staged_batches, staged_columns, staged_schema
 from workers.lake.table import LakeIdent
 
@@ -176,31 +176,17 @@ class FileSegmentWriter(SegmentWriter):
     # -- copy -------------------------------------------------------------------------------------
 
     def accepts_copy(self, plan: CopyPlan) -> bool:
-        """No if the lake has to compute columns, for an object store, and on a user's server.
+        """No if the lake has to compute columns, for lent keys, and on a user's server.
 
-        Spark's tasks would need the store's keys, which a plan would show, or this machine's disk.
+        The tasks write to this machine's disk, or with keys that are in a file of this machine.
         """
-        return self.copies and not plan.computes and self.files.store.has_cheap_requests
+        return self.copies and not plan.computes and can_hand_over(self.files.store, plan.folder)
 
     def copy(self, plan: CopyPlan, run: CopyRun, properties: Properties) -> int:
         """Add the files that the copy's tasks write; a copy that fails leaves none behind."""
-        with run.reported():
-            files = self._copied_files(plan, run)
+        files = copy_by_tasks(self.queries.session, self.ident, self.files, plan, run)
         self.target.commit(CommitParts(files), properties)
         return sum(file.rows for file in files)
-
-    def _copied_files(self, plan: CopyPlan, run: CopyRun) -> list[NewFile]:
-        names = tuple(column.name for column in plan.columns)
-        if lacks_columns(self.files, names):
-            raise changed_meanwhile(self.ident)
-        write = CopyFiles(run.task, self.ident, self.files, names, plan.source, plan.copy_id)
-        written = run.numbers.mapInArrow(write, schema_ddl(WRITTEN))
-        try:
-            found = self.queries.session.collect(written, f'copying to lake table "{self.ident}"')
-        except BaseException:
-            self.files.remove(plan.copy_id)
-            raise
-        return written_files(found)
 
     # -- looking rows up --------------------------------------------------------------------------
 

@@ -1,5 +1,8 @@
 """Copy a table by Spark tasks to a branch: a single commit for all ranges.
 
+Spark's Python takes more than a second to start. ``start_python`` starts Spark's Python during
+CREATE, and while the lake table is made: on an object store that is mostly waiting.
+
 If pgsub writes the table's files, the tasks write data files and return the list of files. If
 Spark writes the files, Spark appends the rows that the tasks return.
 """
@@ -7,12 +10,15 @@ Spark writes the files, Spark appends the rows that the tasks return.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Final, Protocol
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
+from catalog.errcodes import ReplicationError
 from workers.columnar import text_values
 from workers.columnar.kernel import DIGEST
 from workers.lake import copy_task
@@ -80,6 +86,39 @@ def _task(plan: CopyPlan, tasks: int, turns: copy_task.Turns | None) -> copy_tas
         DIGEST,
         turns,
     )
+
+
+class OwnSessions(Protocol):
+    """The part of ``Sessions`` that ``start_python`` needs."""
+
+    def get(self) -> LakeSession:
+        """The thread's session."""
+
+    def close(self) -> None:
+        """Close the sessions for good."""
+
+
+def start_python(sessions: Callable[[], OwnSessions]) -> threading.Thread:
+    """Start Spark's Python in a thread, by a task without rows. A failure is left to the copy.
+
+    The process does not end before the thread: Spark would end its Python with the task. The Python
+    of a cluster of the user is the user's.
+    """
+
+    def no_rows(_numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def start() -> None:
+        own = sessions()
+        with suppress(ReplicationError), closing(own):
+            session = own.get()
+            if _LOCAL.fullmatch(session.conf("spark.master") or ""):
+                nothing = session.spark.range(0, 1, 1, 1).mapInArrow(no_rows, "n bigint")
+                session.collect(nothing, "starting Spark's Python")
+
+    starting = threading.Thread(target=start, name="Spark's Python")
+    starting.start()
+    return starting
 
 
 class ServerConf(Protocol):

@@ -37,7 +37,7 @@ from workers.lake.iceberg.choose_writer import (
     choose_tables,
     writers_for,
 )
-from workers.lake.iceberg.copy_job import run_copy
+from workers.lake.iceberg.copy_job import run_copy, start_python
 from workers.lake.iceberg.discard import discard_branches, discard_copied_snapshots
 from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
@@ -93,13 +93,13 @@ class IcebergDestination(Destination):
         """``session``: user and session id of a session to take over, for the first thread.
         ``has_successor``: did a successor close this session, which was closed from outside?
         ``catalog_file``: the embedded lake's catalog. ``format_version``: of new tables.
-        ``writer`` is ``lake.writer``. ``keys_dir`` has the keys of data files.
-        """
+        ``writer`` is ``lake.writer``. ``keys_dir`` has the keys of data files."""
         user_id = f"pgsub_{identity.subid}"
         gateway, keys, close = choose_gateway(url, conf or {})
         made = partial(Sessions, url, user_id, remember_session, keys, close_catalogs=close)
         self._sessions = made(session, has_successor=has_successor)
         self._maintenance_sessions = made(fenced=False)
+        self._start_python = partial(start_python, partial(made, fenced=False))
         self._staging = staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, staging, writer, keys_dir, settings.key_cache)
@@ -296,6 +296,10 @@ class IcebergDestination(Destination):
                 self._forget(effect.ident)
             raise
 
+    def expect_copy(self) -> None:
+        """Start Spark's Python in the background; see ``copy_job``."""
+        self._start_python()
+
     def copy(
         self,
         ident: LakeIdent,
@@ -304,9 +308,9 @@ class IcebergDestination(Destination):
         progress: Callable[[int, int], None],
     ) -> int:
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
-        session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         self._generated.check(ident, plan.generated)
+        session = self._sessions.get()
         rows = run_copy(session, self._writer(session, ident, branch), plan, progress)
         if plan.stamp is not None:
             self._branch_positions[ident, branch] = plan.stamp
@@ -381,10 +385,8 @@ class IcebergDestination(Destination):
         list_files: ListFiles | None = None,
     ) -> int:
         """Drop old snapshots of ``main``; returns how many. See ``expiry``."""
-        durable = partial(self.make_durable, [ident])
-        return expire_snapshots(
-            self._tables, ident, retain=retain, age=age, make_durable=durable, list_files=list_files
-        )
+        expire = partial(expire_snapshots, self._tables, ident, retain=retain, age=age)
+        return expire(make_durable=partial(self.make_durable, [ident]), list_files=list_files)
 
     def remove_files(self, ident: LakeIdent, table_uuid: str, files: Sequence[str]) -> int:
         """Remove listed files that no snapshot names; returns how many."""
@@ -434,8 +436,7 @@ class IcebergDestination(Destination):
     ) -> BranchWriter:
         columns, ranges = self._columns.of(ident), self._columns.key_ranges(ident)
         queries = RowQueries(session, self._staging, ident, branch, ranges)
-        others = self._others.of(ident)
-        of = self._file_tables, self._tables, queries, columns, others
+        of = self._file_tables, self._tables, queries, columns, self._others.of(ident)
         writers = writers_for(*of, may_hold=may_hold)
         return BranchWriter(self._tables, ident, branch, writers)
 

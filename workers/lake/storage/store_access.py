@@ -26,7 +26,9 @@ from workers.lake.storage.bucket import Bucket
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAccess(ABC):
-    """Keys and address of a store. A value is never shown, and never leaves the process.
+    """Keys and address of a store. A value is never shown, and leaves the process in a file alone.
+
+    ``handed_keys`` writes the file.
 
     ``expires`` is the Unix time at which lent keys end; 0 for keys that do not.
     """
