@@ -109,9 +109,9 @@ class Watched:
         columns = (announced.columns[0], replace(announced.columns[1], typid=STAGE))
         self.relmap.update(replace(announced, columns=columns))
 
-    def follow(self, **numbers: int) -> None:
-        """The lake table of b has these columns, of int4, by now."""
-        rel = self.world.rel("b")
+    def follow(self, table: str = "b", /, **numbers: int) -> None:
+        """The lake table has these columns, of int4, by now."""
+        rel = self.world.rel(table)
         columns = tuple(RememberedColumn(n, name, 23, -1, 23, n) for name, n in numbers.items())
         text = RememberedColumns(rel.epoch or "", 2, 3, {2: 5}, columns, {}).as_text()
         self.world.store.put_columns(rel.srsubid, rel.srrelid, rel.epoch or "", text)

@@ -321,9 +321,7 @@ class TextWatch:
             return None
         else:
             before = self._as_followed(rel, last)
-            new_names = last.numbers.keys() - known.types.numbers.keys()
-            numbers = {name: last.numbers[name] for name in new_names}
-            before = replace(before, numbers={**before.numbers, **numbers})
+            before = replace(before, numbers={**before.numbers, **_renamed(last, before, known)})
             if self.told:
                 before = replace(before, numbers=found.numbers)
             moved = self._moved(rel, before, found)
@@ -368,6 +366,19 @@ def _comparable(rels: Iterable[SubscriptionRel]) -> dict[int, SubscriptionRel]:
         and not rel.suspended  # its end is a new copy
         and rel.other_relid is None  # another table is told of as such
         and (relid := rel.remote_relid) is not None
+    }
+
+
+def _renamed(last: TextTypes, followed: TextTypes, known: _Known) -> dict[str, int]:
+    """The numbers of columns under names that the follower does not know yet.
+
+    A name is new since the last comparison, or is a renamed column's that was compared before.
+    """
+    names = followed.numbers
+    return {
+        name: number
+        for name, number in last.numbers.items()
+        if name not in known.types.numbers or (name not in names and number in names.values())
     }
 
 

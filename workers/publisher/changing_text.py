@@ -319,6 +319,7 @@ def files_of(shape: TableShape) -> str:
 def seen_in(before: TextTypes, shape: TableShape) -> TextTypes | None:
     """The types with the versions and files of a shape; None if values were computed anew since.
 
+    None, too, if a column has another's name by now: nothing is known of the column's version then.
     A renaming, and a file that another column's type gave the table, explain themselves where each
     is seen alone. Types, columns that were added and partitions that came stay as before.
     """
@@ -326,10 +327,11 @@ def seen_in(before: TextTypes, shape: TableShape) -> TextTypes | None:
     before = before.under_present_names(present)
     numbers, files = before.numbers, _files(before)
     seen = {name: each for name, each in versions_of(shape).items() if name in before.versions}
-    same = {name: each for name, each in seen.items() if numbers.get(name) == present[name]}
+    if any(numbers.get(name) != present[name] for name in seen):
+        return None
     files |= {str(relid): str(file) for relid, file in shape.files.items() if str(relid) in files}
     listed = " ".join(":".join(each) for each in files.items())
-    now = replace(before, versions={**before.versions, **same}, files=listed)
+    now = replace(before, versions={**before.versions, **seen}, files=listed)
     return None if _rewritten(before, now) else now
 
 

@@ -91,11 +91,16 @@ def computed(name: str, version: int, file: int) -> TextTypes:
     return TextTypes(numbers={"id": 1, name: 2}, versions=versions, files=f"1:{file}")
 
 
+@pytest.mark.parametrize("remembered", [True, False])
 @pytest.mark.parametrize("told", [True, False])
-def test_values_computed_anew_behind_a_renaming_are_found(watched: Watched, told: bool) -> None:
+def test_values_computed_anew_behind_a_renaming_are_found(
+    watched: Watched, told: bool, remembered: bool
+) -> None:
     """The worker compares while the last announcement has the old name, or there is none."""
     if told:
         watched.relmap.update(relation(1, "a", "id", "old"))
+    if remembered:
+        watched.follow("a", id=1, old=2)
     watched.types[1] = computed("old", 700, 16402)
     watched.turn()
     watched.types[1] = computed("new", 701, 16402)
@@ -147,6 +152,34 @@ def test_a_shape_hides_no_values_that_were_computed_anew(watched: Watched, apart
     watched.types[2] = types(shape("new", 702, INT8.oid, 16404))
     watched.turn(ALL_TABLES_SECONDS)
     assert watched.changes() == [('values of column "new" were computed anew',)]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+@pytest.mark.parametrize("swapped", [True, False])
+def test_values_computed_anew_under_another_column_s_name_are_found(
+    watched: Watched, shown: bool, swapped: bool
+) -> None:
+    """Two columns swapped their names, or one was dropped and the other has the name by now."""
+
+    def have(file: int, **columns: tuple[int, str]) -> TableShape:
+        listed = [
+            ShapeColumn(number, name, INT4.oid, -1, INT4, version=version)
+            for name, (number, version) in columns.items()
+        ]
+        return TableShape(2, tuple(listed), frozenset(), {2: file})
+
+    watched.types[2] = types(have(5, id=(1, "700"), a=(2, "700"), b=(3, "700")))
+    watched.turn()
+    watched.follow(id=1, a=2, b=3)
+    also = {"b": (2, "701")} if swapped else {}
+    now = have(6, id=(1, "700"), a=(3, "702"), **also)
+    watched.types[2] = types(now)
+    if shown:
+        watched.watch.shapes.append(now)
+    watched.follow(id=1, a=3, **({"b": 2} if swapped else {}))
+    watched.batch()
+    watched.turn(ALL_TABLES_SECONDS)
+    assert 'values of column "a" were computed anew' in watched.changes()[0]
 
 
 def test_an_announcement_from_before_the_copy_hides_no_column(watched: Watched) -> None:
