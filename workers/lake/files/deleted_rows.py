@@ -48,15 +48,32 @@ class DeletedRowsCache:
         if not file.deletes:
             return np.ones(len(places), np.bool_)
         with reading(store):
-            bits = self._get(file)
-            if bits is None:
-                bits = _bits(
-                    file.rows, [self._read(store, each, file.path) for each in file.deletes]
-                )
-                self._put(file, bits)
+            bits = self._bits_of(store, file)
             shifted = bits[places >> 3] >> (places & 7).astype(np.uint8)
             found: npt.NDArray[np.bool_] = shifted & 1 == 0
         return found
+
+    def living(self, store: TableStore, file: LiveFile) -> Array:
+        """The positions of the rows that are not deleted. Unreadable: ask Spark."""
+        if not file.deletes:
+            return np.arange(file.rows)
+        with reading(store):
+            mask = np.unpackbits(self._bits_of(store, file), count=file.rows, bitorder="little")
+            return np.flatnonzero(mask == 0)
+
+    def deleted(self, store: TableStore, file: LiveFile) -> int:
+        """The number of deleted rows. Unreadable: ask Spark."""
+        if not file.deletes:
+            return 0
+        with reading(store):
+            return int(np.bitwise_count(self._bits_of(store, file)).sum())
+
+    def _bits_of(self, store: TableStore, file: LiveFile) -> Bits:
+        bits = self._get(file)
+        if bits is None:
+            bits = _bits(file.rows, [self._read(store, each, file.path) for each in file.deletes])
+            self._put(file, bits)
+        return bits
 
     def add_deleted(self, before: LiveFile, after: LiveFile, places: Array) -> None:
         """Store that a commit deleted further rows of a file.

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, takewhile
 
-import numpy as np
 import pyarrow as pa
 
 from config.limits import (
@@ -224,8 +223,7 @@ def _living_of(
     files: TableLayout, dead: DeletedRowsCache, file: LiveFile
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file that are not deleted."""
-    places = np.arange(file.rows)
-    living = places[dead.live_mask(files.store, file, places)]
+    living = dead.living(files.store, file)
     for part in iter_rows_at(files.store, file, living, list(files.schema)):
         for batch in part.to_batches():
             yield pa.RecordBatch.from_arrays(batch.columns, schema=files.schema)

@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import numpy as np
-
 from config.monitor_limits import STORE_THREADS
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_files import BranchFiles
@@ -87,5 +85,4 @@ def _most_deleted(file: LiveFile) -> int:
 
 
 def _deleted_share(store: TableStore, dead: DeletedRowsCache, file: LiveFile) -> float:
-    living = dead.live_mask(store, file, np.arange(file.rows))
-    return (file.rows - np.count_nonzero(living)) / file.rows
+    return dead.deleted(store, file) / file.rows
