@@ -239,3 +239,8 @@ POSTGRES_START_AGAIN_SECONDS: Final = 15
 """After a kill, the former children may hold the shared memory for some seconds."""
 POSTGRES_START_AGAIN_POLL_SECONDS: Final = 0.1
 """Time between two starts while the shared memory is held."""
+COPY_FOOTERS_FILES: Final = 100
+"""Files of a copy's task whose footers go to the worker; of a task with more files the commit reads
+the footers: a footer has kilobytes, and a partitioned table many files."""
+PYTHON_START_SECONDS: Final = 5.0
+"""The time that a command, or a worker, waits at the end for Spark's Python to have started."""

@@ -154,9 +154,13 @@ class CommandLake:
         """Start what the copy of a large table needs, in the background.
 
         Nothing is started for the embedded lake's SQLite file: no command waits for that server.
+        And nothing in a server of the command's own, which copies nothing.
         """
-        if not self._is_default() and is_large():
-            self.destination().expect_copy()
+        if self._is_default() or not is_large():
+            return
+        destination = self.destination()
+        if self._lock is None:
+            destination.expect_copy()
 
     def _is_default(self) -> bool:
         """Is the lake the embedded one, on the data directory's disk?

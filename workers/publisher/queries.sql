@@ -372,6 +372,14 @@ FROM tree
 JOIN pg_catalog.pg_class c ON c.oid = tree.oid
 JOIN pg_catalog.pg_class f ON f.oid IN (c.oid, c.reltoastrelid)
 
+-- The bytes of the largest of some tables at the last VACUUM or ANALYZE.
+-- name: largest_table
+SELECT coalesce(pg_catalog.max(
+    relpages::pg_catalog.int8
+        * pg_catalog.current_setting('block_size')::pg_catalog.int8), 0)::pg_catalog.int8
+FROM pg_catalog.pg_class
+WHERE oid IN (:relids)
+
 -- name: lists_10
 ''
 

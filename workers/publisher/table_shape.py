@@ -154,6 +154,12 @@ def fetch_triggers(conn: QueryConn) -> tuple[str, str] | None:
     return " ".join(to_text(row[1]) for row in rows), to_text(key[0][0])
 
 
+def fetch_largest(conn: QueryConn, relids: Sequence[int]) -> int:
+    """The bytes of the largest of some tables by the statistics, without a wait for any lock."""
+    listed = ", ".join(str(relid) for relid in (0, *relids))
+    return to_number(conn.exec(query("largest_table", relids=listed))[0][0])
+
+
 def fetch_size(conn: QueryConn, relid: int) -> int:
     """The bytes of the rows of a relation and its partitions; 0 if the relation is gone.
 

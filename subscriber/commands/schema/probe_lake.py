@@ -15,7 +15,7 @@ from config.subscription import SubOpts
 from subscriber.commands.context import CommandContext
 from subscriber.commands.table_mapping import MappedTable
 from workers.publisher.interfaces import ReplicationConn
-from workers.publisher.table_shape import fetch_size
+from workers.publisher.table_shape import fetch_largest
 
 
 def probe_before_copy(
@@ -27,8 +27,8 @@ def probe_before_copy(
     """Probe the lake as ``CommandContext.probe_lake`` does, before the tables are copied, if so."""
 
     def is_any_large() -> bool:
-        most = context.settings.copy_range_bytes
-        return any(fetch_size(conn, each.whole.relid) > most for each in mapped)
+        size = fetch_largest(conn, [each.whole.relid for each in mapped])
+        return size > context.settings.copy_range_bytes
 
     if options.copy_data and options.enabled:
         context.expect_copy(is_any_large)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from workers.lake.storage.bucket import FileStore, bucket_at
@@ -34,7 +35,9 @@ def store_of_table(table: Any) -> TableStore | None:
     if fitting:
         properties |= _properties(lent[max(fitting, key=len)], of_store.prefixes)
     access = of_store.of(bucket, properties)
-    return None if access is None else ObjectStore(bucket, access)
+    if access is None:
+        return None
+    return ObjectStore(bucket, replace(access, is_lent=True) if fitting else access)
 
 
 def _properties(found: Any, prefixes: tuple[str, ...]) -> dict[str, str]:

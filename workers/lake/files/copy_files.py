@@ -8,12 +8,14 @@ table in a bucket reach the store with the worker's keys (``handed_keys``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from catalog.errcodes import ReplicationError
+from config.monitor_limits import COPY_FOOTERS_FILES
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.copy_task import CopyTask, CopyTaskError
 from workers.lake.files.table_layout import TableLayout, lacks_columns
@@ -63,6 +65,7 @@ class CopyFiles:
             write_staged_rows(table, self.ident, self.task(numbered), *how)
         except ReplicationError as error:
             raise CopyTaskError(error.code, error.primary, error.detail, error.hint) from None
+        few = len(files) <= COPY_FOOTERS_FILES
         yield pa.RecordBatch.from_pydict(
             {
                 "path": [file.path for file in files],
@@ -71,7 +74,7 @@ class CopyFiles:
                 "unbounded": [list(file.unbounded) for file in files],
                 "spec_id": [file.place.spec_id if file.place else None for file in files],
                 "partition": [file.place.values if file.place else None for file in files],
-                "footer": [file.footer for file in files],
+                "footer": [file.footer if few else b"" for file in files],
             },
             WRITTEN,
         )
@@ -113,5 +116,6 @@ def copy_by_tasks(
         try:
             return written_files(session.collect(written, f'copying to lake table "{ident}"'))
         except BaseException:
-            files.remove(plan.copy_id)
+            with suppress(ReplicationError):  # the next attempt removes the files
+                files.remove(plan.copy_id)
             raise

@@ -1,6 +1,6 @@
 """Copy a table by Spark tasks to a branch: a single commit for all ranges.
 
-Spark's Python takes more than a second to start. ``start_python`` starts Spark's Python during
+Spark's Python takes more than a second to start. ``PythonStart`` starts Spark's Python during
 CREATE, and while the lake table is made: on an object store that is mostly waiting.
 
 If pgsub writes the table's files, the tasks write data files and return the list of files. If
@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark import cloudpickle
 
 from catalog.errcodes import ReplicationError
+from config.monitor_limits import PYTHON_START_SECONDS
 from workers.columnar import text_values
 from workers.columnar.kernel import DIGEST
 from workers.lake import copy_task
@@ -89,7 +90,7 @@ def _task(plan: CopyPlan, tasks: int, turns: copy_task.Turns | None) -> copy_tas
 
 
 class OwnSessions(Protocol):
-    """The part of ``Sessions`` that ``start_python`` needs."""
+    """The part of ``Sessions`` that ``PythonStart`` needs."""
 
     def get(self) -> LakeSession:
         """The thread's session."""
@@ -98,27 +99,38 @@ class OwnSessions(Protocol):
         """Close the sessions for good."""
 
 
-def start_python(sessions: Callable[[], OwnSessions]) -> threading.Thread:
-    """Start Spark's Python in a thread, by a task without rows. A failure is left to the copy.
+class PythonStart:
+    """Starts Spark's Python in a thread, by a task without rows. A failure is left to the copy.
 
-    The process does not end before the thread: Spark would end its Python with the task. The Python
-    of a cluster of the user is the user's.
+    Spark would end its Python with the session. So ``close`` waits for the task, but not for a
+    server that stands still. The Python of a cluster of the user is the user's.
     """
 
-    def no_rows(_numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return iter(())
+    def __init__(self, sessions: OwnSessions) -> None:
+        self._sessions = sessions
+        self._starting: threading.Thread | None = None
 
-    def start() -> None:
-        own = sessions()
-        with suppress(ReplicationError), closing(own):
-            session = own.get()
+    def begin(self) -> None:
+        """Begin, once."""
+        if self._starting is None:
+            self._starting = threading.Thread(target=self._start, name="python", daemon=True)
+            self._starting.start()
+
+    def close(self) -> None:
+        """Wait a while for the task, and close the session."""
+        if self._starting is not None:
+            self._starting.join(PYTHON_START_SECONDS)
+            self._sessions.close()
+
+    def _start(self) -> None:
+        def no_rows(_numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return iter(())
+
+        with suppress(ReplicationError):
+            session = self._sessions.get()
             if _LOCAL.fullmatch(session.conf("spark.master") or ""):
                 nothing = session.spark.range(0, 1, 1, 1).mapInArrow(no_rows, "n bigint")
                 session.collect(nothing, "starting Spark's Python")
-
-    starting = threading.Thread(target=start, name="Spark's Python")
-    starting.start()
-    return starting
 
 
 class ServerConf(Protocol):

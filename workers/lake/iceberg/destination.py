@@ -37,7 +37,7 @@ from workers.lake.iceberg.choose_writer import (
     choose_tables,
     writers_for,
 )
-from workers.lake.iceberg.copy_job import run_copy, start_python
+from workers.lake.iceberg.copy_job import PythonStart, run_copy
 from workers.lake.iceberg.discard import discard_branches, discard_copied_snapshots
 from workers.lake.iceberg.durability import Durability
 from workers.lake.iceberg.expiry import expire_snapshots
@@ -99,7 +99,7 @@ class IcebergDestination(Destination):
         made = partial(Sessions, url, user_id, remember_session, keys, close_catalogs=close)
         self._sessions = made(session, has_successor=has_successor)
         self._maintenance_sessions = made(fenced=False)
-        self._start_python = partial(start_python, partial(made, fenced=False))
+        self._python = PythonStart(made(fenced=False))
         self._staging = staging = Staging(str(staging_dir), settings.local_relation_rows)
         self._tables, commits = choose_table_api(gateway, self._sessions)
         self._file_tables = choose_tables(commits, staging, writer, keys_dir, settings.key_cache)
@@ -298,7 +298,7 @@ class IcebergDestination(Destination):
 
     def expect_copy(self) -> None:
         """Start Spark's Python in the background; see ``copy_job``."""
-        self._start_python()
+        self._python.begin()
 
     def copy(
         self,
@@ -427,9 +427,8 @@ class IcebergDestination(Destination):
 
     def close(self) -> None:
         """Release the sessions of the destination."""
-        self._sessions.close()
-        self._maintenance_sessions.close()
-        self._tables.close()
+        for each in (self._python, self._sessions, self._maintenance_sessions, self._tables):
+            each.close()
 
     def _writer(
         self, session: LakeSession, ident: LakeIdent, branch: str, may_hold: bool = False

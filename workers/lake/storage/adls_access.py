@@ -47,6 +47,10 @@ class AdlsAccess(StoreAccess):
     signature: str = field(default="", repr=False)
     endpoint: str = field(default="", repr=False)
 
+    @property
+    def _token(self) -> str:
+        return self.signature
+
     @classmethod
     def of(cls, bucket: Bucket, properties: Mapping[str, str]) -> Self | None:
         """See ``StoreAccess.of``."""

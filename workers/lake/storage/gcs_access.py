@@ -53,6 +53,10 @@ class GcsAccess(StoreAccess):
     project: str = field(default="", repr=False)
     service_account: str = field(default="", repr=False)
 
+    @property
+    def _token(self) -> str:
+        return self.token
+
     @classmethod
     def of(cls, bucket: Bucket, properties: Mapping[str, str]) -> Self | None:
         """See ``StoreAccess.of``. A bucket's name changes nothing."""

@@ -4,12 +4,12 @@ What a task gets from the worker is part of Spark's plan, and a plan shows no ke
 the store without keys, and the path of a file of mode 0600 that has the keys. The file exists for
 the time of a copy. After a power cut the folder goes with the worker's staged files.
 
-Keys that the catalog has lent end while a long copy runs: Spark, which gets others in time, writes
-such a copy.
+Keys that the catalog has lent, tokens and signatures may end while a long copy runs: Spark writes
+such a copy, and gets others in time.
 
-Trace: the worker writes ``{"kind": "S3FileIO", "access": {"key": …}}`` to ``keys`` and hands over
-the layout of the table with the store ``(bucket, no keys)``. The task reads ``keys`` and writes
-data files. The copy ends, and the file goes.
+Trace: the worker writes ``{"key": …, "secret": …}`` to ``store-keys``, and hands over the layout of
+the table with the store ``(bucket, no keys)``. The task reads ``store-keys`` and writes data files.
+The copy ends, and the file goes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def can_hand_over(store: TableStore, folder: str) -> bool:
     """May a task on this machine reach the store? ``folder`` is for the file, if there is one."""
     if not isinstance(store, ObjectStore):
         return store.has_cheap_requests
-    return bool(folder) and store.access is not None and not store.access.expires
+    return bool(folder) and store.access is not None and not store.access.may_end
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def handed_over(store: TableStore, folder: str) -> Iterator[tuple[TableStore, st
         return
     for each in (Path(folder).parent, Path(folder)):  # with parents=True the umask would rule
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = Path(folder) / "keys"
+    path = Path(folder) / "store-keys"
     path.unlink(missing_ok=True)
     try:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -50,6 +50,10 @@ class S3Access(StoreAccess):
     path_style: bool = False
     token: str = field(default="", repr=False)
 
+    @property
+    def _token(self) -> str:
+        return self.token
+
     @classmethod
     def of(cls, bucket: Bucket, properties: Mapping[str, str]) -> Self | None:
         """See ``StoreAccess.of``. A bucket's name changes nothing."""

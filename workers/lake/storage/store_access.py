@@ -30,13 +30,15 @@ class StoreAccess(ABC):
 
     ``handed_keys`` writes the file.
 
-    ``expires`` is the Unix time at which lent keys end; 0 for keys that do not.
+    ``expires`` is the Unix time at which lent keys end; 0 for keys that do not. ``is_lent`` says
+    that the catalog lends the keys.
     """
 
     prefixes: ClassVar[tuple[str, ...]]
     """The beginnings of the properties that are about the store."""
 
     expires: float = 0.0
+    is_lent: bool = False
 
     @classmethod
     @abstractmethod
@@ -46,6 +48,16 @@ class StoreAccess(ABC):
     @abstractmethod
     def file_system(self, bucket: Bucket) -> Any:
         """Pyarrow's file system for a bucket."""
+
+    @property
+    def may_end(self) -> bool:
+        """May the keys end, known or not: lent keys, tokens and signatures?"""
+        return self.is_lent or self.expires > 0 or bool(self._token)
+
+    @property
+    def _token(self) -> str:
+        """What stands for the keys for a while."""
+        return ""
 
     @property
     def is_stale(self) -> bool:

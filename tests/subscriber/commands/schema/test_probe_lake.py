@@ -29,8 +29,7 @@ def steps(
 ) -> list[object]:
     """What CREATE asks the lake for: the answer to "is a table large?", and the probe."""
     found: list[object] = []
-    left = list(sizes)
-    monkeypatch.setattr(probe_lake, "fetch_size", lambda _conn, _relid: left.pop(0))
+    monkeypatch.setattr(probe_lake, "fetch_largest", lambda _conn, _relids: max(sizes))
 
     def expect(is_large: Callable[[], bool]) -> None:
         found.append(is_large())

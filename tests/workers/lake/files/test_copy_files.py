@@ -12,7 +12,9 @@ import pytest
 
 from tests.workers.lake.files.layouts import known, metadata
 from workers.lake.copy_task import CopyTask, CopyTaskError
+from workers.lake.files import copy_files
 from workers.lake.files.copy_files import WRITTEN, CopyFiles, written_files
+from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
 
 IDENT = LakeIdent("s", "t")
@@ -52,3 +54,13 @@ def test_an_error_travels_with_its_sqlstate(tmp_path: Path) -> None:
     with pytest.raises(CopyTaskError) as error:
         copied(tmp_path, rows(c0=[1], c1=["a"]))
     assert error.value.sqlstate.startswith("58")
+
+
+def test_footers_of_few_files_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With them the commit reads no file of a store; many would be a long answer."""
+    monkeypatch.setattr(LocalStore, "has_cheap_requests", False)
+    (file,) = written_files(copied(tmp_path, rows(c0=[1], c1=["a"])))
+    assert pq.read_metadata(pa.BufferReader(file.footer)).num_rows == 1
+    monkeypatch.setattr(copy_files, "COPY_FOOTERS_FILES", 0)
+    (file,) = written_files(copied(tmp_path, rows(c0=[1], c1=["a"])))
+    assert file.footer == b""

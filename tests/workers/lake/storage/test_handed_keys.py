@@ -20,7 +20,7 @@ from workers.lake.storage.s3_access import S3Access
 SECRET = "sesame-open"
 STORES = [
     ObjectStore(Bucket(FileStore.S3, "b"), S3Access("key", SECRET, "", "http://h", True)),
-    ObjectStore(Bucket(FileStore.GCS, "b"), GcsAccess(SECRET, False, "http://h")),
+    ObjectStore(Bucket(FileStore.GCS, "b"), GcsAccess("", True, "http://h", SECRET)),
     ObjectStore(Bucket(FileStore.ADLS, "b", "a.dfs.core.windows.net"), AdlsAccess(SECRET)),
 ]
 
@@ -48,8 +48,8 @@ def test_the_file_goes_with_a_copy_that_fails(tmp_path: Path) -> None:
 
 def test_a_file_of_a_copy_that_was_killed_is_replaced(tmp_path: Path) -> None:
     """Whoever could have opened the former file does not see the new keys."""
-    (tmp_path / "keys").write_text("old")
-    (tmp_path / "keys").chmod(0o644)
+    (tmp_path / "store-keys").write_text("old")
+    (tmp_path / "store-keys").chmod(0o644)
     with handed_over(STORES[0], str(tmp_path)) as (_, path):
         assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
@@ -65,6 +65,11 @@ def test_a_folder_needs_no_keys(tmp_path: Path) -> None:
 def test_lent_keys_and_staged_files_are_handed_to_nobody() -> None:
     """Spark renews lent keys by itself; a copy may last longer than the keys."""
     bucket = Bucket(FileStore.S3, "b")
-    assert not can_hand_over(ObjectStore(bucket, S3Access("key", SECRET, expires=1.0)), "/f")
+    for access in (
+        S3Access("key", SECRET, expires=1.0),
+        S3Access("key", SECRET, is_lent=True),
+        S3Access("key", SECRET, token="t"),
+    ):
+        assert not can_hand_over(ObjectStore(bucket, access), "/f")
     assert not can_hand_over(ObjectStore(bucket), "/f")
     assert not can_hand_over(STORES[0], "")
