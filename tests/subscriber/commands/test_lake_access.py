@@ -75,6 +75,40 @@ def test_any_other_lake_is_asked(
     assert sorted(asked) == IDENTS
 
 
+@pytest.mark.parametrize(
+    ("sections", "large", "owns", "expected"),
+    [
+        ({"catalog": {"type": "rest"}}, True, False, True),
+        ({"catalog": {"type": "rest"}}, False, False, False),
+        ({"catalog": {"type": "rest"}}, True, True, False),
+        ({}, True, False, False),
+    ],
+)
+def test_a_copy_is_expected_of_a_launcher_s_server_alone(
+    store: CatalogStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sections: dict[str, object],
+    large: bool,
+    owns: bool,
+    expected: bool,
+) -> None:
+    """A server of the command's own copies nothing; that of the default lake may not answer yet."""
+    lake = CommandLake(tmp_path, store, config(lake=sections) if sections else config())
+    if owns:
+        lake.keep_launchers_out()
+    told: list[bool] = []
+
+    class Destination:
+        def expect_copy(self) -> None:
+            told.append(True)
+
+    monkeypatch.setattr(lake, "destination", Destination)
+    lake.expect_copy(lambda: large)
+    lake.close()
+    assert told == [True] * expected
+
+
 def test_remote_and_given_urls(store: CatalogStore, tmp_path: Path) -> None:
     remote = config(spark={"remote": "sc://cluster:15002"})
     assert CommandLake(tmp_path, store, remote).url() == "sc://cluster:15002"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, Self
 
 from config.monitor_limits import LENT_KEYS_SECONDS
@@ -38,7 +38,7 @@ class StoreAccess(ABC):
     """The beginnings of the properties that are about the store."""
 
     expires: float = 0.0
-    is_lent: bool = False
+    is_lent: bool = field(default=False, compare=False)
 
     @classmethod
     @abstractmethod

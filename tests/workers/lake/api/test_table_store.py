@@ -86,6 +86,9 @@ def test_lent_keys_are_those_of_the_nearest_folder() -> None:
     lent = {"s3://": {}, "s3://bucket/lake": LENT, "s3://bucket/lake/u": {}}
     found = store_of_table(Table("s3://bucket/lake/t", lent=lent))
     assert found == ObjectStore(BUCKET, S3Access("lent", "s", token="t", expires=2.5))
+    assert isinstance(found, ObjectStore)
+    assert found.access is not None
+    assert found.access.is_lent
     told = store_of_table(Table("s3://bucket/lake/t", properties={**KEYS, **LENT}))
     assert told == found, "or the catalog tells them as properties of the table"
 
