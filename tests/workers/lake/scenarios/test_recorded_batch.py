@@ -48,7 +48,7 @@ from workers.lake.table import SHARED, SOURCE_COLUMN, LakeColumn, LakeIdent, Sta
 RECORDS = Path(__file__).parent / "recorded"
 BRANCH, OTHER_BRANCH = "pgsub_1_1_1", "pgsub_1_1_2"
 ONE, TWO = "1:public.a", "2:public.b"
-RANDOM = re.compile(r"^[0-9a-f]{12,32}(?=$|-)|(?<=^join-)\d+$|(?<=^deletes-)\d+$")
+RANDOM = re.compile(r"^[0-9a-f]{12,32}(?=$|-)|(?<=^join-)\d+$|(?<=^deletes-)\d+$|(?<=^vacuum-)\d+$")
 
 
 _LEFT_OUT = ("engine-version", "iceberg-version", "app-id", "manifests-", "removed-")
