@@ -66,6 +66,12 @@ class BranchCommits:
     dead: DeletedRowsCache
     may_hold: bool = False
 
+    def list_files(self, what: str) -> FileList:
+        """The branch's files; listed once, and then known from the commits."""
+        known = self.known
+        known.listed = known.listed or self.commits.list_files(self.ident, self.branch, what)
+        return known.listed
+
     def write_deletes_beside(
         self, write_rows: Callable[[], None], parts: CommitParts, tip: int | None
     ) -> Deletes:

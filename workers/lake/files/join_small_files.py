@@ -40,73 +40,55 @@ from config.limits import (
 )
 from config.monitor_limits import STORE_THREADS
 from workers.lake.effects import FileSizes
-from workers.lake.files.branch_files import BranchFiles, Deletes, after_commit, unused_deletes
+from workers.lake.files.branch_commit import BranchCommits
+from workers.lake.files.branch_files import Deletes, after_commit, unused_deletes
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.read_rows import Unreadable, iter_rows_at
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.files.write_rows import write_ahead
-from workers.lake.interfaces.table_api import FileChange, FileCommits
+from workers.lake.interfaces.table_api import FileChange
 from workers.lake.metadata.snapshots import OPERATION
-from workers.lake.refusals import changed_meanwhile
-from workers.lake.staged_rows import LiveFile, NewFile, Place
+from workers.lake.staged_rows import FileList, LiveFile, NewFile, Place
 from workers.lake.storage.store import TableStore, confirmed
-from workers.lake.table import LakeIdent
 
 Sized = tuple[LiveFile, int]
 """A data file and the file's size in bytes."""
 
 
-def join_small(
-    commits: FileCommits,
-    ident: LakeIdent,
-    branch: str,
-    files: TableLayout,
-    known: BranchFiles,
-    dead: DeletedRowsCache,
-    sizes: FileSizes,
-) -> tuple[int, int] | None:
+def join_small(target: BranchCommits, sizes: FileSizes) -> tuple[int, int] | None:
     """Join the branch's small files, without deleted rows; None if Spark has to join them.
 
     No second writer may use the branch meanwhile. Adds a snapshot without a position, or none.
     Returns how many data files were replaced, and how many delete files the branch has beyond one
     for each data file.
     """
-    what = f'compacting lake table "{ident}"'
-    live = known.listed or commits.list_files(ident, branch, what)
-    known.listed = live
+    live = target.list_files(compacting(target))
     if live.files is None:
         return None
     small = [
         each
         for of_one_place in by_place(live.files).values()
-        for each in choose_small(files.store, of_one_place, sizes)
+        for each in choose_small(target.files.store, of_one_place, sizes)
     ]
-    if not small:
-        return 0, 0
-    return replace_files(commits, ident, branch, files, known, dead, small, f"join-{live.tip}")
+    return replace_files(target, live, small, "join") if small else (0, 0)
+
+
+def compacting(target: BranchCommits) -> str:
+    """What a rewrite of a branch's files is doing, for messages."""
+    return f'compacting lake table "{target.ident}"'
 
 
 def replace_files(
-    commits: FileCommits,
-    ident: LakeIdent,
-    branch: str,
-    files: TableLayout,
-    known: BranchFiles,
-    dead: DeletedRowsCache,
-    chosen: Sequence[Sized],
-    operation: str,
+    target: BranchCommits, live: FileList, chosen: Sequence[Sized], why: str
 ) -> tuple[int, int] | None:
-    """Replace listed files of the branch by files with the rows that are not deleted.
+    """Replace files of the branch, of which ``live`` are all, by files without the deleted rows.
 
-    Answers as ``join_small``. The summary of the snapshot names the ``operation``.
+    Answers as ``join_small``. The summary of the snapshot says ``why``.
     """
-    live = known.listed
-    if live is None or live.files is None:
-        raise changed_meanwhile(ident)
-    what = f'compacting lake table "{ident}"'
+    files, known = target.files, target.known
     written: list[NewFile] = []
     try:
-        write_ahead(files, _living(files, chosen, dead), written.append)
+        write_ahead(files, _living(files, chosen, target.dead), written.append)
     except BaseException as error:
         for file in written:
             files.store.remove(file.path)
@@ -116,19 +98,20 @@ def replace_files(
     finally:
         pa.default_memory_pool().release_unused()
     gone = {file.path for file, _ in chosen}
-    dropped = unused_deletes(live.files, gone)
+    dropped = unused_deletes(live.files or (), gone)
     change = FileChange(
         files.layout_id,
         added=written,
         removed=[NewFile(file.path, size, file.rows, place=file.place) for file, size in chosen],
         removed_deletes=dropped,
-        summary={OPERATION: operation},
+        summary={OPERATION: f"{why}-{live.tip}"},
         expected_tip=live.tip,
         stored=confirmed(files.store, written),
     )
-    totals = commits.commit_files(ident, branch, change, what)
+    what = compacting(target)
+    totals = target.commits.commit_files(target.ident, target.branch, change, what)
     known.deletes.drop(dropped)
-    known.listed = after_commit(live, totals, written, Deletes(), dead, gone)
+    known.listed = after_commit(live, totals, written, Deletes(), target.dead, gone)
     if known.listed is None:
         known.forget()
     return len(chosen), totals.idle_deletes
@@ -144,8 +127,12 @@ def by_place(files: Iterable[LiveFile]) -> dict[Place | None, list[LiveFile]]:
 
 def choose_small(store: TableStore, files: Sequence[LiveFile], sizes: FileSizes) -> list[Sized]:
     """The small files to join, up to the size of a full file; empty if only a few are small."""
-    sized = ((file, file.size) for file in files)
-    return choose([(file, store.size(file.path) if n is None else n) for file, n in sized], sizes)
+    return choose([sized(store, file) for file in files], sizes)
+
+
+def sized(store: TableStore, file: LiveFile) -> Sized:
+    """A file with the size, which the store is asked for if the table does not say."""
+    return file, store.size(file.path) if file.size is None else file.size
 
 
 def choose(known: Sequence[Sized], sizes: FileSizes) -> list[Sized]:

@@ -233,10 +233,7 @@ class FileSegmentWriter(SegmentWriter):
         return Found(rows, columns, live.tip)
 
     def _list_files(self) -> FileList:
-        known, target = self.target.known, self.target
-        what = f'looking for rows in lake table "{self.ident}"'
-        known.listed = known.listed or target.commits.list_files(self.ident, target.branch, what)
-        return known.listed
+        return self.target.list_files(f'looking for rows in lake table "{self.ident}"')
 
     def _tip(self) -> int:
         what = f'looking for rows in lake table "{self.ident}"'

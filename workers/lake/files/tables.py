@@ -236,8 +236,7 @@ class FileTables(SparkTables):
         files = self.files(ident)
         if files is None:
             return None
-        known = self._known_files(ident, branch)
-        target = BranchCommits(self._commits, ident, branch, files, known, self._dead, may_hold)
+        target = self._target(ident, branch, files, may_hold)
         return FileSegmentWriter(target, queries, self._keys, others, copies=not self._beside)
 
     def merge_deletes(self, session: LakeSession, ident: LakeIdent, branch: str) -> bool:
@@ -268,12 +267,12 @@ class FileTables(SparkTables):
             return None
         if self._beside and deleted_share is not None:
             return None
-        of = self._commits, ident, branch, files, self._known_files(ident, branch), self._dead
+        target = self._target(ident, branch, files)
         try:
             if deleted_share is None:
-                replaced = join_small(*of, sizes)
+                replaced = join_small(target, sizes)
             else:
-                replaced = vacuum(*of, sizes, deleted_share)
+                replaced = vacuum(target, sizes, deleted_share)
             if replaced is None:
                 return None
             went, idle = replaced
@@ -307,6 +306,12 @@ class FileTables(SparkTables):
     def published(self, ident: LakeIdent, branch: str) -> None:
         """The branch was published."""
         self._commits.published(ident, branch)
+
+    def _target(
+        self, ident: LakeIdent, branch: str, files: TableLayout, may_hold: bool = False
+    ) -> BranchCommits:
+        known = self._known_files(ident, branch)
+        return BranchCommits(self._commits, ident, branch, files, known, self._dead, may_hold)
 
     def _known_files(self, ident: LakeIdent, branch: str) -> BranchFiles:
         with self._lock:

@@ -22,43 +22,25 @@ from functools import partial
 
 from config.monitor_limits import STORE_THREADS
 from workers.lake.effects import FileSizes
-from workers.lake.files.branch_files import BranchFiles
+from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.deleted_rows import DeletedRowsCache
-from workers.lake.files.join_small_files import Sized, replace_files
+from workers.lake.files.join_small_files import Sized, compacting, replace_files, sized
 from workers.lake.files.read_rows import Unreadable
-from workers.lake.files.table_layout import TableLayout
-from workers.lake.interfaces.table_api import FileCommits
 from workers.lake.staged_rows import LiveFile
 from workers.lake.storage.store import TableStore
-from workers.lake.table import LakeIdent
 
 
-def vacuum(
-    commits: FileCommits,
-    ident: LakeIdent,
-    branch: str,
-    files: TableLayout,
-    known: BranchFiles,
-    dead: DeletedRowsCache,
-    sizes: FileSizes,
-    share: float,
-) -> tuple[int, int] | None:
+def vacuum(target: BranchCommits, sizes: FileSizes, share: float) -> tuple[int, int] | None:
     """Write files again of whose rows at least ``share`` are deleted; None if Spark has to vacuum.
 
-    No second writer may use the branch meanwhile. Adds a snapshot without a position, or none.
-    Returns how many data files were replaced, and how many delete files the branch has beyond one
-    for each data file.
+    Else as ``join_small``.
     """
-    live = known.listed or commits.list_files(ident, branch, f'compacting lake table "{ident}"')
-    known.listed = live
+    live = target.list_files(compacting(target))
     try:
-        chosen = choose(files.store, live.files or (), dead, sizes.at_once, share)
+        chosen = choose(target.files.store, live.files or (), target.dead, sizes.at_once, share)
     except Unreadable:
         return None
-    if not chosen:
-        return None
-    operation = f"vacuum-{live.tip}"
-    return replace_files(commits, ident, branch, files, known, dead, chosen, operation)
+    return replace_files(target, live, chosen, "vacuum") if chosen else None
 
 
 def choose(
@@ -70,12 +52,12 @@ def choose(
         shares = list(pool.map(partial(_deleted_share, store, dead), perhaps))
     due = [each for each in zip(shares, perhaps, strict=True) if each[0] and each[0] >= share]
     chosen: list[Sized] = []
-    for _, file in sorted(due, key=lambda each: -each[0]):
-        size = store.size(file.path) if file.size is None else file.size
-        if size > room:
+    for _, file in sorted(due, key=lambda found: -found[0]):
+        each = sized(store, file)
+        if each[1] > room:
             break
-        chosen.append((file, size))
-        room -= size
+        chosen.append(each)
+        room -= each[1]
     return chosen
 
 

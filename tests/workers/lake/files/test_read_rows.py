@@ -23,6 +23,7 @@ from tests.workers.lake.files.layouts import (
     written,
 )
 from workers.lake.effects import FileSizes
+from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
@@ -65,9 +66,8 @@ def joined(
 ) -> tuple[object, BranchFiles, int]:
     files_known = BranchFiles(listed=FileList(7, tuple(live)))
     gateway: Any = Gateway(before)
-    done = join_small(
-        gateway, IDENT, "b", files, files_known, DeletedRowsCache(), FileSizes(few=FEW)
-    )
+    target = BranchCommits(gateway, IDENT, "b", files, files_known, DeletedRowsCache())
+    done = join_small(target, FileSizes(few=FEW))
     return done, files_known, gateway.committed
 
 
