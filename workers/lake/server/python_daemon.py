@@ -36,7 +36,7 @@ for _module in (
     "psycopg.pq",
     "pyarrow.csv",
     "pyspark.sql.pandas.serializers",
-    "workers.lake.files.data_files",
+    "workers.lake.files.copy_files",
 ):
     import_module(_module)
 import_module("workers.columnar.warm").warm_copy()
