@@ -222,9 +222,10 @@ class TextWatch:
 
     def _note_shapes(self, rels: Iterable[SubscriptionRel]) -> None:
         """Store what the shapes show, unless values were computed anew: the next look tells."""
+        tables = _comparable(rels) if self.shapes else {}
         while self.shapes:
             shape = self.shapes.pop(0)  # another thread may add one
-            rel = _comparable(rels).get(shape.relid)
+            rel = tables.get(shape.relid)
             known = None if rel is None else self._known_types(rel)
             found = None if known is None else seen_in(known.types, shape)
             if rel is not None and known is not None and found is not None:

@@ -285,9 +285,7 @@ def text_changes(before: TextTypes, now: TextTypes) -> list[str]:
 
 def moved_relids(before: TextTypes, now: TextTypes) -> tuple[set[int], set[int]]:
     """The relations with files that came into the tree of a table, and the relations that left."""
-    was, present = (
-        {int(each.partition(":")[0]) for each in of.files.split()} for of in (before, now)
-    )
+    was, present = (_files(of).keys() for of in (before, now))
     return (present - was, was - present) if was and present else (set(), set())
 
 
@@ -313,7 +311,7 @@ def versions_of(shape: TableShape) -> dict[str, str]:
 
 def files_of(shape: TableShape) -> str:
     """The ``files`` of a table whose shape is known."""
-    return " ".join(f"{relid}:{file}" for relid, file in sorted(shape.files.items()))
+    return _listed_files(shape.files)
 
 
 def seen_in(before: TextTypes, shape: TableShape) -> TextTypes | None:
@@ -329,15 +327,20 @@ def seen_in(before: TextTypes, shape: TableShape) -> TextTypes | None:
     seen = {name: each for name, each in versions_of(shape).items() if name in before.versions}
     if any(numbers.get(name) != present[name] for name in seen):
         return None
-    files |= {str(relid): str(file) for relid, file in shape.files.items() if str(relid) in files}
-    listed = " ".join(":".join(each) for each in files.items())
-    now = replace(before, versions={**before.versions, **seen}, files=listed)
+    files |= {relid: file for relid, file in shape.files.items() if relid in files}
+    versions = {**before.versions, **seen}
+    now = replace(before, versions=versions, files=_listed_files(files))
     return None if _rewritten(before, now) else now
 
 
-def _files(of: TextTypes) -> dict[str, str]:
-    """The file of each relation."""
-    return {each.partition(":")[0]: each.partition(":")[2] for each in of.files.split()}
+def _files(of: TextTypes) -> dict[int, int]:
+    """The file of each relation; ``_listed_files`` is the inverse."""
+    pairs = (each.split(":") for each in of.files.split())
+    return {int(relid): int(file) for relid, file in pairs}
+
+
+def _listed_files(files: Mapping[int, int]) -> str:
+    return " ".join(f"{relid}:{file}" for relid, file in sorted(files.items()))
 
 
 def _rewritten(before: TextTypes, now: TextTypes) -> list[str]:

@@ -1,10 +1,10 @@
 """Copy a table by Spark tasks to a branch: a single commit for all ranges.
 
-Spark's Python takes more than a second to start. ``PythonStart`` starts Spark's Python during
-CREATE, and while the lake table is made: on an object store that is mostly waiting.
-
 If pgsub writes the table's files, the tasks write data files and return the list of files. If
 Spark writes the files, Spark appends the rows that the tasks return.
+
+Spark's Python takes more than a second to start. ``PythonStart`` starts Spark's Python during
+CREATE, and while the lake table is made: on an object store that is mostly waiting.
 """
 
 from __future__ import annotations

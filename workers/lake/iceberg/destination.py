@@ -308,9 +308,9 @@ class IcebergDestination(Destination):
         progress: Callable[[int, int], None],
     ) -> int:
         """Run the copy's ranges in parallel onto the branch; ``progress(done, total)`` ranges."""
+        session = self._sessions.get()
         self._branch_positions.pop((ident, branch), None)
         self._generated.check(ident, plan.generated)
-        session = self._sessions.get()
         rows = run_copy(session, self._writer(session, ident, branch), plan, progress)
         if plan.stamp is not None:
             self._branch_positions[ident, branch] = plan.stamp
