@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from workers.lake.interfaces.segment_writer import Properties
 from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.refusals import changed_meanwhile
 from workers.lake.staged_rows import FileList, LiveFile, NewFile, OwnFiles, Place
-from workers.lake.storage.store import confirmed
+from workers.lake.storage.store import confirmed, remove_all
 from workers.lake.table import LakeIdent
 
 _NONE: Final = Deletes()
@@ -85,8 +85,7 @@ class BranchCommits:
                 write_rows()
             except BaseException:
                 with suppress(Exception):  # the error of the rows is the one to be told
-                    for file, _ in writing.result().files:
-                        self.files.store.remove(file.path)
+                    self._remove(writing.result().files)
                 raise
             return writing.result()
 
@@ -150,11 +149,14 @@ class BranchCommits:
                 with ThreadPoolExecutor(min(WRITE_THREADS, len(by_place))) as pool:
                     list(pool.map(write, by_place))
         except BaseException:
-            for file, _ in written:
-                self.files.store.remove(file.path)
+            self._remove(written)
             raise
         former = {each.path: each for each in chain(unused, *replaced.values())}
         return Deletes(positions, written, list(former.values()), contents)
+
+    def _remove(self, written: Iterable[tuple[NewFile, Collection[str]]]) -> None:
+        """Remove delete files that no commit has."""
+        remove_all(self.files.store, [file.path for file, _ in written])
 
     def _listed(self, tip: int | None) -> Sequence[LiveFile]:
         """The branch's files at ``tip``; 40001 if they are not known."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,10 +39,10 @@ class DeletedRowsCache:
 
     max_bytes: int = DELETED_ROWS_CACHE_BYTES
     _entries: OrderedDict[str, tuple[_Key, Bits]] = field(default_factory=OrderedDict)
-    _shared: dict[str, RowPositions] = field(default_factory=dict)
+    _shared: dict[str, Future[RowPositions]] = field(default_factory=dict)
+    _shared_rows: int = 0
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def live_mask(self, store: TableStore, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
         """Which of the positions are not deleted, as a mask. Unreadable: ask Spark."""
@@ -101,15 +102,30 @@ class DeletedRowsCache:
             return read_vector(store, deletes)[path]
         if deletes.of is not None:
             return read_deletes(store, deletes).get(path, NO_POSITIONS)
-        with self._reading:  # several data files ask for a shared delete file at a time
-            places = self._shared.get(deletes.path)
-            if places is None:
-                places = read_deletes(store, deletes)
-                held = (len(each) for known in self._shared.values() for each in known.values())
-                if sum(held) + sum(map(len, places.values())) > DELETED_ROWS_SHARED_ROWS:
-                    self._shared.clear()
-                self._shared[deletes.path] = places
-        return places.get(path, NO_POSITIONS)
+        return self._read_shared(store, deletes).get(path, NO_POSITIONS)
+
+    def _read_shared(self, store: TableStore, deletes: NewFile) -> RowPositions:
+        """A delete file for several data files, which may ask for the file at the same time."""
+        with self._lock:
+            known = self._shared.get(deletes.path)
+            coming = known or Future()
+            self._shared[deletes.path] = coming
+        if known is not None:
+            return known.result()
+        try:
+            places = read_deletes(store, deletes)
+        except BaseException as error:
+            with self._lock:
+                self._shared.pop(deletes.path, None)
+            coming.set_exception(error)
+            raise
+        coming.set_result(places)
+        rows = sum(map(len, places.values()))
+        with self._lock:
+            self._shared_rows += rows
+            if self._shared_rows > DELETED_ROWS_SHARED_ROWS:
+                self._shared, self._shared_rows = {deletes.path: coming}, rows
+        return places
 
     def _get(self, file: LiveFile) -> Bits | None:
         with self._lock:

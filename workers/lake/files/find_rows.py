@@ -56,10 +56,12 @@ from workers.lake.files.read_rows import (
     field_id,
     names_by_field_id,
     open_file,
+    read_together,
     rows_at,
 )
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.staged_rows import LiveFile
+from workers.lake.storage.store import for_each
 from workers.lake.table import SOURCE_COLUMN
 
 _Bounds = tuple[Any, Any] | None
@@ -204,12 +206,19 @@ class RowLookup:
         order = np.lexsort((positions, of))
         parts = [pa.table({f"o{n}": pa.array([], each.type) for n, each in enumerate(fields)})]
         starts = np.searchsorted(of[order], np.arange(len(files) + 1))
-        kept = 0
-        for n, file in enumerate(files):
-            wanted = positions[order[starts[n] : starts[n + 1]]]
-            taken = rows_at(self._table.store, file, wanted, fields)
-            parts += taken
-            kept += sum(part.nbytes for part in taken)
+        kept, store = 0, self._table.store
+        wanted = {
+            file.path: positions[order[starts[n] : starts[n + 1]]] for n, file in enumerate(files)
+        }
+
+        def taken_from(file: LiveFile) -> list[pa.Table]:
+            return rows_at(store, file, wanted[file.path], fields)
+
+        sized = ((file, file.size or FETCHED_BYTES) for file in files if len(wanted[file.path]))
+        for group in read_together(sized):
+            for taken in for_each(store, taken_from, group):
+                parts += taken
+                kept += sum(part.nbytes for part in taken)
             if kept > FETCHED_BYTES:
                 raise TooLargeToFetch
         rows = pa.concat_tables(parts).combine_chunks()
@@ -227,9 +236,10 @@ class RowLookup:
             unknown = [] if self._table.store.has_cheap_requests else self._unknown(files)
             if len(unknown) < 2:
                 return [(n, self._search_file(file, deleted)) for n, file in enumerate(files)]
-            with ThreadPoolExecutor(LOOK_UP_THREADS) as pool:
-                found = pool.map(lambda file: self._search_file(file, deleted), files)
-                return list(enumerate(found))
+            found = for_each(
+                self._table.store, lambda file: self._search_file(file, deleted), files
+            )
+            return list(enumerate(found))
         threads = min(os.cpu_count() or 1, LOOK_UP_THREADS)
         pieces = [
             (n, file, Piece(number, count))
@@ -237,9 +247,11 @@ class RowLookup:
             for count in [min(threads, 1 + 2 * file.rows // PARALLEL_LOOK_UP_ROWS)]
             for number in range(count)
         ]
+        if not self._table.store.has_cheap_requests:
+            threads = LOOK_UP_THREADS  # that wait for requests
         with ThreadPoolExecutor(threads) as pool:
-            found = pool.map(lambda each: self._search_file(each[1], deleted, each[2]), pieces)
-            return [(n, parts) for (n, _, _), parts in zip(pieces, found, strict=True)]
+            parts_of = pool.map(lambda each: self._search_file(each[1], deleted, each[2]), pieces)
+            return [(n, parts) for (n, _, _), parts in zip(pieces, parts_of, strict=True)]
 
     def _unknown(self, files: Sequence[LiveFile]) -> list[LiveFile]:
         """The files whose keys are not remembered in memory."""

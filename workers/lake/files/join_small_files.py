@@ -27,29 +27,22 @@ C.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count, takewhile
 
 import pyarrow as pa
 
-from config.limits import (
-    ALWAYS_READ_ROWS,
-    JOIN_STEP_FILES,
-    JOINED_ROWS,
-    READ_AT_ONCE_BYTES,
-)
-from config.monitor_limits import STORE_THREADS
+from config.limits import JOIN_STEP_FILES, JOINED_ROWS
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import Deletes, after_commit, unused_deletes
 from workers.lake.files.deleted_rows import DeletedRowsCache
-from workers.lake.files.read_rows import Unreadable, iter_rows_at
+from workers.lake.files.read_rows import Unreadable, iter_rows_at, read_together
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.files.write_rows import write_ahead
 from workers.lake.interfaces.table_api import FileChange
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.staged_rows import FileList, LiveFile, NewFile, Place
-from workers.lake.storage.store import TableStore, confirmed
+from workers.lake.storage.store import TableStore, confirmed, for_each, remove_all
 
 Sized = tuple[LiveFile, int]
 """A data file and the file's size in bytes."""
@@ -90,8 +83,7 @@ def replace_files(
     try:
         write_ahead(files, _living(files, chosen, target.dead), written.append)
     except BaseException as error:
-        for file in written:
-            files.store.remove(file.path)
+        remove_all(files.store, [file.path for file in written])
         if isinstance(error, Unreadable | pa.ArrowException):
             return None
         raise
@@ -180,30 +172,14 @@ def _living(
         for file, _ in small:
             yield from _living_of(files, dead, file)
         return
-    with ThreadPoolExecutor(STORE_THREADS) as pool:
-        for group in _read_together(small):
-            if len(group) == 1:  # perhaps a large one
-                yield from _living_of(files, dead, group[0])
-                continue
-            for batches in pool.map(lambda file: list(_living_of(files, dead, file)), group):
-                yield from batches
-
-
-def _read_together(small: Sequence[Sized]) -> Iterator[list[LiveFile]]:
-    """Groups of files with few bytes and rows together, or a single larger file.
-
-    All rows of a group are in memory. Rows that are alike take few bytes in a file.
-    """
-    group: list[LiveFile] = []
-    room, rows = READ_AT_ONCE_BYTES, ALWAYS_READ_ROWS
-    for file, size in small:
-        if group and (size > room or file.rows > rows):
-            yield group
-            group, room, rows = [], READ_AT_ONCE_BYTES, ALWAYS_READ_ROWS
-        group.append(file)
-        room, rows = room - size, rows - file.rows
-    if group:
-        yield group
+    for group in read_together(small):
+        if len(group) == 1:  # perhaps a large one
+            yield from _living_of(files, dead, group[0])
+            continue
+        for batches in for_each(
+            files.store, lambda file: list(_living_of(files, dead, file)), group
+        ):
+            yield from batches
 
 
 def _living_of(

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from config.limits import BATCH_DELETE_FILES, LARGE_DELETE_FILE_ROWS, MERGED_DELETES_ROWS
 from config.monitor_limits import HELD_DELETES_ROWS, TAKEN_IN_DELETES_ROWS
@@ -36,7 +37,7 @@ from workers.lake.interfaces.table_api import FileChange, FileCommits
 from workers.lake.metadata.snapshots import OPERATION
 from workers.lake.sql.statements import sql_text, table_path, text
 from workers.lake.staged_rows import LiveFile, NewFile, Place
-from workers.lake.storage.store import TableStore, confirmed
+from workers.lake.storage.store import TableStore, confirmed, for_each
 from workers.lake.table import LakeIdent
 
 
@@ -101,7 +102,7 @@ class DeleteFiles:
 
 def read_all_deletes(store: TableStore, files: Iterable[NewFile]) -> RowPositions:
     """Read several delete files."""
-    return merge_positions(read_deletes(store, file) for file in files)
+    return merge_positions(for_each(store, partial(read_deletes, store), list(files)))
 
 
 def merge_deletes(
@@ -146,11 +147,11 @@ def _merge(
     places = read_all_deletes(
         table.store, (file for file in replaced if file.of is None or file.of in live)
     )
-    written = [
-        write_deletes(table, {path: each}, live[path].place)
-        for path, each in places.items()
-        if path in live
-    ]
+    written = for_each(
+        table.store,
+        lambda path: write_deletes(table, {path: places[path]}, live[path].place),
+        [path for path in places if path in live],
+    )
     change = FileChange(
         table.layout_id,
         added_deletes=written,

@@ -10,7 +10,7 @@ A data file identifies columns by Iceberg's field ids, because a table changes w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from config.limits import (
     FETCH_STEP_ROWS,
     FETCHED_BYTES,
 )
+from config.monitor_limits import READ_TOGETHER_BYTES, READ_TOGETHER_ROWS
 from workers.lake.files.position_deletes import Array
 from workers.lake.files.table_layout import FIELD_ID, ROW_NUMBER
 from workers.lake.staged_rows import LiveFile
@@ -107,6 +108,24 @@ def as_type(column: Any, type: pa.DataType) -> Any:
         return column if column.type == type else column.cast(type)
     except pa.ArrowException:
         raise Unreadable from None
+
+
+def read_together(sized: Iterable[tuple[LiveFile, int]]) -> Iterator[list[LiveFile]]:
+    """Groups of files with few bytes and rows together, or a single larger file.
+
+    All rows of a group may be in memory. Rows that are alike take few bytes in a file, so the rows
+    count beside the size in bytes.
+    """
+    group: list[LiveFile] = []
+    room, rows = READ_TOGETHER_BYTES, READ_TOGETHER_ROWS
+    for file, size in sized:
+        if group and (size > room or file.rows > rows):
+            yield group
+            group, room, rows = [], READ_TOGETHER_BYTES, READ_TOGETHER_ROWS
+        group.append(file)
+        room, rows = room - size, rows - file.rows
+    if group:
+        yield group
 
 
 def rows_at(

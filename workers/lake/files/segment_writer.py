@@ -78,6 +78,7 @@ from workers.lake.sql.row_queries import RowQueries
 from workers.lake.staged_rows import FileList, LiveFile, Staged
 from workers.lake.storage.handed_keys import can_hand_over
 from workers.lake.storage.staging import staged_batches, staged_columns, staged_schema
+from workers.lake.storage.store import remove_all
 from workers.lake.table import LakeIdent
 
 
@@ -258,9 +259,9 @@ class FileSegmentWriter(SegmentWriter):
                 pa.default_memory_pool().release_unused()  # the look-up used most of the pool
             deletes = self.target.write_deletes_beside(partial(self._write_rows, parts), parts, tip)
         except BaseException:
-            for file in parts.files:
-                if not any(file in own.files for own in parts.staged):
-                    self.files.store.remove(file.path)
+            kept = {file.path for own in parts.staged for file in own.files}
+            paths = [file.path for file in parts.files if file.path not in kept]
+            remove_all(self.files.store, paths)
             raise
         size = self.target.commit(parts, properties, tip, deletes)
         drop_keys(self.files, parts, self.keys)

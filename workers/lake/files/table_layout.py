@@ -32,7 +32,7 @@ from workers.lake.new_layout import can_transform
 from workers.lake.staged_rows import LayoutId
 from workers.lake.storage.choose_store import store_for
 from workers.lake.storage.local_path import is_local
-from workers.lake.storage.store import TableStore
+from workers.lake.storage.store import TableStore, remove_all
 from workers.lake.writer_choice import Unwritable
 
 FIELD_ID: Final = b"PARQUET:field_id"
@@ -105,8 +105,7 @@ class TableLayout:
 
     def remove(self, copy_id: str) -> None:
         """Remove the files of a copy that has committed nothing."""
-        for path in self.copied(copy_id):
-            self.store.remove(path)
+        remove_all(self.store, self.copied(copy_id))
 
 
 def read_layout(

@@ -41,6 +41,7 @@ from workers.lake.sql.other_writers import OtherWriters
 from workers.lake.sql.row_queries import RowQueries
 from workers.lake.staged_rows import NewFile, OwnFiles, Staged
 from workers.lake.storage.staging import Staging
+from workers.lake.storage.store import remove_all
 from workers.lake.table import LakeIdent
 from workers.lake.writer_choice import (
     ANOTHER_TABLE,
@@ -352,8 +353,7 @@ def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch
             rows_of.copy_id,
         )
     except BaseException:
-        for file in written:
-            files.store.remove(file.path)
+        remove_all(files.store, [file.path for file in written])
         raise
     own = OwnFiles(
         tuple(written), files.layout_id, files.store.remove, takes_deletes=files.keeps_positions

@@ -17,17 +17,15 @@ turn takes ``b``. If the worker dies before the commit, the new file is an orpha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from config.monitor_limits import STORE_THREADS
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import Sized, compacting, replace_files, sized
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.staged_rows import LiveFile
-from workers.lake.storage.store import TableStore
+from workers.lake.storage.store import TableStore, for_each
 
 
 def vacuum(target: BranchCommits, sizes: FileSizes, share: float) -> tuple[int, int] | None:
@@ -48,8 +46,7 @@ def choose(
 ) -> list[Sized]:
     """The files with the most deleted rows up to ``room`` bytes; none if the first is larger."""
     perhaps = [file for file in files if file.rows and _most_deleted(file) >= share * file.rows]
-    with ThreadPoolExecutor(1 if store.has_cheap_requests else STORE_THREADS) as pool:
-        shares = list(pool.map(partial(_deleted_share, store, dead), perhaps))
+    shares = for_each(store, partial(_deleted_share, store, dead), perhaps)
     due = [each for each in zip(shares, perhaps, strict=True) if each[0] and each[0] >= share]
     chosen: list[Sized] = []
     for _, file in sorted(due, key=lambda found: -found[0]):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from workers.lake.storage.adls_access import AdlsAccess
 from workers.lake.storage.bucket import Bucket, FileStore, bucket_at, key_of
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
 from workers.lake.storage.gcs_access import GcsAccess
-from workers.lake.storage.s3_access import S3Access
+from workers.lake.storage.s3_access import S3Access, expect_another_store
 from workers.lake.storage.store import TableStore
 from workers.lake.storage.store_access import StoreAccess
 
@@ -50,6 +51,8 @@ ACCESS: Final[dict[FileStore, type[StoreAccess]]] = {
 def bucket_file_system(bucket: Bucket, access: StoreAccess | None = None) -> Any:
     """Pyarrow's file system for a bucket."""
     if access is None and bucket.kind is FileStore.S3:
+        if os.environ.get("AWS_ENDPOINT_URL"):
+            expect_another_store()
         # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
         return fs.FileSystem.from_uri(f"s3://{bucket.name}")[0]
     return (access or ACCESS[bucket.kind]()).file_system(bucket)
@@ -84,13 +87,13 @@ class ObjectStore(TableStore):
         return bucket_at(path) == self.bucket
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
-        """Open an object for reading; every read is a request. A small one is read at once."""
+        """Open an object for reading; every read is a request. A small one is read at once.
+
+        Pyarrow asks the store for the size in a request of its own, also if the size is known.
+        """
         with self.errors():
-            if size is None:
-                file: pa.NativeFile = self._system.open_input_file(key_of(path))
-                return file
-            file = _open_known(self._system, key_of(path), size)
-            if size > READ_AT_ONCE_BYTES:
+            file: pa.NativeFile = self._system.open_input_file(key_of(path))
+            if size is None or size > READ_AT_ONCE_BYTES:
                 return file
             with file:
                 return pa.BufferReader(file.read_buffer(size))
@@ -178,15 +181,6 @@ class ObjectStore(TableStore):
     def has_cheap_requests(self) -> bool:
         """No: every range of an object is a request to the store."""
         return False
-
-
-def _open_known(system: Any, key: str, size: int) -> pa.NativeFile:
-    """Open an object of known size. ``open_input_file`` would ask the store for the size."""
-    import pyarrow.dataset as ds  # half a MB of code, which a worker on a local disk does not need
-
-    fragment: Any = ds.ParquetFileFormat().make_fragment(key, system, file_size=size)
-    opened: pa.NativeFile = fragment.open()
-    return opened
 
 
 @contextlib.contextmanager

@@ -15,13 +15,18 @@ in a bucket, whose keys Iceberg knows).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from config.monitor_limits import STORE_THREADS
 from workers.lake.staged_rows import NewFile
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 
 class TableStore(Protocol):
@@ -41,7 +46,7 @@ class TableStore(Protocol):
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         """Open a file for reading at random positions: Parquet footers, deletion vectors.
 
-        With the ``size`` in bytes an object store need not be asked for the size.
+        With the ``size`` in bytes a small object is read by one request.
         """
 
     def create(self, path: str) -> AbstractContextManager[pa.NativeFile]:
@@ -103,3 +108,22 @@ def confirmed(
     if store.has_cheap_requests:
         return ()
     return {file.path for file in written} - {file.path for file in but}
+
+
+def for_each(
+    store: TableStore, act: Callable[[_Item], _Answer], items: Sequence[_Item]
+) -> list[_Answer]:
+    """The answers of ``act`` for each item, in order; in an object store many at a time.
+
+    ``act`` waits for requests to the store. Every started call ends before the first error is
+    raised.
+    """
+    if store.has_cheap_requests or len(items) < 2:
+        return [act(each) for each in items]
+    with ThreadPoolExecutor(min(STORE_THREADS, len(items))) as pool:
+        return list(pool.map(act, items))
+
+
+def remove_all(store: TableStore, paths: Iterable[str]) -> None:
+    """Remove files; no error if one is missing."""
+    for_each(store, store.remove, list(paths))

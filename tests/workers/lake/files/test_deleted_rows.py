@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import IoError, ReplicationError
 from tests.workers.lake.files.layouts import deleting, known, metadata, places
+from workers.lake.files import deleted_rows
 from workers.lake.files.branch_files import Deletes, after_commit
 from workers.lake.files.deleted_rows import DeletedRowsCache
-from workers.lake.files.position_deletes import write_deletes
+from workers.lake.files.position_deletes import RowPositions, read_deletes, write_deletes
 from workers.lake.files.read_rows import Unreadable
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.interfaces.table_api import FileTotals
 from workers.lake.staged_rows import FileList, LiveFile, NewFile
 from workers.lake.storage.local_path import local_path
 from workers.lake.storage.local_store import LocalStore
+from workers.lake.storage.store import TableStore
 
 
 @pytest.fixture
@@ -62,6 +66,43 @@ def test_deletes_of_several_data_files_are_read_once(table: TableLayout) -> None
     local_path(shared.path).unlink()
     assert living(dead, LiveFile("b", 3, (shared,))) == [0, 2]
     assert living(dead, LiveFile("c", 3, (shared,))) == [0, 1]
+
+
+def test_deletes_of_several_data_files_are_read_once_by_many_threads(
+    table: TableLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two delete files are read at the same time, each once, however many ask for them."""
+    shared = [write_deletes(table, {f"{name}{n}": places(n) for n in range(4)}) for name in "ab"]
+    both = threading.Barrier(2, timeout=30)
+    read: list[str] = []
+
+    def slow(store: TableStore, file: NewFile) -> RowPositions:
+        both.wait()
+        read.append(file.path)
+        return read_deletes(store, file)
+
+    monkeypatch.setattr(deleted_rows, "read_deletes", slow)
+    dead = DeletedRowsCache()
+    files = [
+        LiveFile(f"{name}{n}", 5, (of,))
+        for name, of in zip("ab", shared, strict=True)
+        for n in range(4)
+    ]
+    with ThreadPoolExecutor(len(files)) as pool:
+        found = list(pool.map(lambda file: living(dead, file), files))
+    assert found == [[row for row in range(5) if row != n % 4] for n in range(8)]
+    assert sorted(read) == sorted(each.path for each in shared)
+
+
+def test_deletes_that_could_not_be_read_are_read_again(table: TableLayout) -> None:
+    shared = write_deletes(table, {each: places(1) for each in "ab"})
+    content = local_path(shared.path).read_bytes()
+    dead = DeletedRowsCache()
+    local_path(shared.path).unlink()
+    with pytest.raises(IoError):
+        living(dead, LiveFile("a", 3, (shared,)))
+    local_path(shared.path).write_bytes(content)
+    assert living(dead, LiveFile("a", 3, (shared,))) == [0, 2]
 
 
 def test_other_deletes_are_read_anew(table: TableLayout) -> None:

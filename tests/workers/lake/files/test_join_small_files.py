@@ -20,7 +20,6 @@ from tests.workers.lake.files.test_merge_delete_files import (
 from tests.workers.lake.scenarios.test_direct_sequences import Part, Writer
 from tests.workers.lake.watched import Adopted, Watched, delete, update
 from workers.lake.effects import Counts, FileSizes
-from workers.lake.files import join_small_files
 from workers.lake.files import merge_delete_files as deletes
 from workers.lake.files.join_small_files import choose, choose_small
 from workers.lake.files.read_rows import Unreadable, iter_rows_at
@@ -226,15 +225,6 @@ def test_small_files_of_an_object_store_are_read_together(
     assert compact(table, branch) == FEW
     write(table, branch, [append(table.dest, rows_from(100))], 40)
     assert keys(table) == sorted({*range(10 * FEW), *range(100, 110)} - {1, 25})
-
-
-def test_files_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_small_files, "READ_AT_ONCE_BYTES", 10)
-    monkeypatch.setattr(join_small_files, "ALWAYS_READ_ROWS", 100)
-    found = [(4, 1), (4, 1), (4, 1), (20, 1), (1, 60), (1, 60), (1, 40), (1, 1)]
-    sized = [(LiveFile(f"{n}", rows), size) for n, (size, rows) in enumerate(found)]
-    groups = [[int(file.path) for file in of] for of in join_small_files._read_together(sized)]
-    assert groups == [[0, 1], [2], [3], [4], [5, 6], [7]]
 
 
 def test_as_many_as_one_file_should_hold_are_taken(tmp_path: Any) -> None:

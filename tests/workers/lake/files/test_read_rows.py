@@ -23,12 +23,13 @@ from tests.workers.lake.files.layouts import (
     written,
 )
 from workers.lake.effects import FileSizes
+from workers.lake.files import read_rows
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.join_small_files import join_small
 from workers.lake.files.position_deletes import write_deletes
-from workers.lake.files.read_rows import Unreadable, rows_at
+from workers.lake.files.read_rows import Unreadable, read_together, rows_at
 from workers.lake.files.table_layout import TableLayout
 from workers.lake.files.write_rows import write_rows
 from workers.lake.interfaces.table_api import FileChange, FileTotals
@@ -145,3 +146,12 @@ def test_a_disk_that_is_full_says_so(files: TableLayout, size: int) -> None:
     with largest_file(size), pytest.raises(IoError):
         write_rows(files, batches, lambda _: None)
     assert in_folder(files) == set()
+
+
+def test_files_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_rows, "READ_TOGETHER_BYTES", 10)
+    monkeypatch.setattr(read_rows, "READ_TOGETHER_ROWS", 100)
+    found = [(4, 1), (4, 1), (4, 1), (20, 1), (1, 60), (1, 60), (1, 40), (1, 1)]
+    sized = [(LiveFile(f"{n}", rows), size) for n, (size, rows) in enumerate(found)]
+    groups = [[int(file.path) for file in of] for of in read_together(sized)]
+    assert groups == [[0, 1], [2], [3], [4], [5, 6], [7]]

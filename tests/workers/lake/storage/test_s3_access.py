@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import pytest
@@ -58,6 +59,25 @@ def test_without_properties_the_environment_counts() -> None:
 )
 def test_what_only_iceberg_s_client_does_is_left_to_spark(name: str) -> None:
     assert S3Access.of(BUCKET, {**KEYS, name: "x"}) is None
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "chosen", "expected"),
+    [
+        ("http://127.0.0.1:9000", None, "when_required"),
+        ("http://127.0.0.1:9000", "when_supported", "when_supported"),
+        ("", None, None),
+    ],
+)
+def test_only_amazon_s_own_store_gets_checksums_behind_the_content(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, chosen: str | None, expected: str | None
+) -> None:
+    name = "AWS_REQUEST_CHECKSUM_CALCULATION"
+    monkeypatch.setenv(name, chosen or "")
+    if chosen is None:
+        monkeypatch.delenv(name)
+    S3Access("k", "s", region="eu-central-1", endpoint=endpoint).file_system(BUCKET)
+    assert os.environ.get(name) == expected
 
 
 def test_lent_keys_have_a_token_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

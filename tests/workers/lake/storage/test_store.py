@@ -13,7 +13,7 @@ from catalog.errcodes import IoError
 from tests.workers.lake.storage.conftest import Place
 from workers.lake.storage import object_store
 from workers.lake.storage.choose_store import staging_store, store_for
-from workers.lake.storage.store import TableStore
+from workers.lake.storage.store import TableStore, for_each, remove_all
 
 
 @pytest.fixture
@@ -149,6 +149,29 @@ def test_a_store_is_a_value_that_travels(place: Place, store: TableStore) -> Non
 
 def test_a_store_says_whether_small_reads_are_cheap(place: Place, store: TableStore) -> None:
     assert store.has_cheap_requests == place.location.startswith("/")
+
+
+def test_many_files_are_removed_at_a_time(place: Place, store: TableStore) -> None:
+    paths = [put(store, f"{place.location}/data/{n}") for n in range(40)]
+    remove_all(store, [*paths, f"{place.location}/data/missing"])
+    assert store.list_prefix(f"{place.location}/data", "") == []
+
+
+def test_answers_come_in_order_and_started_calls_end_before_an_error(store: TableStore) -> None:
+    ended: list[int] = []
+
+    def act(number: int) -> int:
+        if number == 3:
+            raise KeyError
+        ended.append(number)
+        return number * 2
+
+    assert for_each(store, act, [0, 1, 2]) == [0, 2, 4]
+    with pytest.raises(KeyError):
+        for_each(store, act, range(3, 8))
+    known = list(ended)
+    assert for_each(store, act, []) == []
+    assert ended == known
 
 
 def test_staged_files_are_in_the_same_store_with_errors_of_their_own(place: Place) -> None:
