@@ -172,8 +172,10 @@ snapshot once they are a day old."""
 
 LENT_KEYS_SECONDS: Final = 300.0
 """A catalog's keys of a store are asked for anew so long before they end: longer than a batch."""
-S3_ATTEMPTS: Final = 6
-"""Attempts of a request to S3, within a second: a store that is busy refuses several in a row."""
+S3_REPEATED_ATTEMPTS: Final = 6
+"""Repetitions of a request to S3, in two seconds: a store that is busy refuses several in a row.
+Arrow's other strategy has a quota that never fills again: the hundredth repetition of a process
+would be the last one."""
 GCS_RETRY_SECONDS: Final = 30.0
 """Pyarrow repeats a request to Google Cloud Storage so long; without a limit, 15 minutes. A worker
 then ends with the error, and its successor tries again."""
@@ -199,13 +201,16 @@ TAKEN_IN_DELETES_ROWS: Final = 10_000
 WRITE_THREADS: Final = 16
 """Files of the partitions of a small batch that are written at a time."""
 STORE_THREADS: Final = 32
-"""Requests of a process to a store at a time. Arrow's default is eight: sixteen writers of small
-files waited for one another, 74 ms a file where a request takes 30 ms."""
+"""Requests of one step of a worker to a store at a time, and Arrow's threads for requests. With
+Arrow's default of eight, sixteen writers of small files waited for one another, 74 ms a file where
+a request takes 30 ms."""
 
 READ_TOGETHER_BYTES: Final = 4 * 2**20
 """Small files of a store that are read at a time, in bytes; all their rows are in memory."""
-READ_TOGETHER_ROWS: Final = 262_144
+READ_TOGETHER_ROWS: Final = 65_536
 """The same in rows: rows that are alike take few bytes in a file."""
+LARGE_SHARED_DELETES_ROWS: Final = 100_000
+"""A delete file for several data files with more rows is read alone."""
 
 COMMIT_PAUSE_SECONDS: Final = 0.1
 """The pause before a refused commit is tried again; twice as long each time, as in Iceberg."""

@@ -57,10 +57,10 @@ PLACES: Final[Mapping[str, Place]] = {
     "s3_30ms": Place(0.03, rounds=3, key_rounds=1, native_rounds=1, warm=1, left_out=("spark",)),
     "local": Place(
         None,
-        rounds=1,
+        rounds=3,
         key_rounds=1,
         native_rounds=1,
-        warm=1,
+        warm=2,
         left_out=("update_random_", "delete_random_"),
     ),
 }

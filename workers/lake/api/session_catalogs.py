@@ -23,9 +23,11 @@ from catalog.errcodes import ReplicationError
 from config.limits import SESSION_RELEASE_SECONDS
 from workers.lake.api.connection import GatewayConnections
 from workers.lake.api.gateway import Gateway, gateway_of
+from workers.lake.api.iceberg_internals import private_value
 
 _SERVICE: Final = "SparkConnectService$"
 _SINGLETON: Final = "MODULE$"
+_CACHING: Final = "org.apache.iceberg.CachingCatalog"
 
 
 def close_catalogs_of(url: str, sessions: Iterable[tuple[str, str]]) -> None:
@@ -96,4 +98,11 @@ def close_catalogs(connections: GatewayConnections, holder: Any) -> None:
         catalog = catalogs.catalog(names.apply(at))
         # Spark's interface of a catalog has no end. A catalog of Iceberg holds the real catalog.
         with contextlib.suppress(Py4JError):  # a catalog of a different kind, or nothing to close
-            catalog.icebergCatalog().close()
+            _without_cache(catalog.icebergCatalog()).close()
+
+
+def _without_cache(catalog: Any) -> Any:
+    """The catalog behind the cache of tables, which has no end either."""
+    if str(catalog.getClass().getName()) == _CACHING:
+        return private_value(catalog, "catalog")
+    return catalog

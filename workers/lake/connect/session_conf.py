@@ -8,9 +8,11 @@ from typing import Final, Protocol
 CATALOG: Final = "lake"
 CATALOG_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
 
+CACHE_ENABLED: Final = f"{CATALOG_PREFIX}.cache-enabled"
+
 FIXED: Final[dict[str, str]] = {
     # A session that caches table metadata does not see another session's commits.
-    f"{CATALOG_PREFIX}.cache-enabled": "false",
+    CACHE_ENABLED: "false",
     # PostgreSQL's names are case-sensitive.
     "spark.sql.caseSensitive": "true",
     # timestamptz is an instant: the session's wall clock must not change the value.
@@ -31,8 +33,8 @@ FIXED: Final[dict[str, str]] = {
     # with the same numbers: a query of a table that was missing once would never find the table.
     "spark.connect.session.planCache.enabled": "false",
 }
-"""Keys that a user cannot change. Every session sets the keys too, also on a server of the user: a
-session has a separate catalog, which reads the keys at the first use."""
+"""Keys that a user cannot change. Every session of a worker sets the keys too, also on a server of
+the user: a session has a separate catalog, which reads the keys at the first use."""
 
 
 def processors() -> int:

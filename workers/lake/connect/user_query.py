@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 
 from catalog.errcodes import SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION, ReplicationError
 from workers.lake.connect.errors import as_replication_error
+from workers.lake.connect.session_conf import CACHE_ENABLED
 from workers.lake.connect.sessions import CloseCatalogs, Sessions
 
 USER_ID = "pgsub sql"
@@ -27,7 +28,9 @@ def run_query(url: str, sql: str, close_catalogs: CloseCatalogs | None = None) -
         close_catalogs=close_catalogs,
     )
     try:
-        result: pa.Table = sessions.get().spark.sql(sql).toArrow()
+        spark = sessions.get().spark
+        spark.conf.set(CACHE_ENABLED, "true")  # a statement then loads a table once, not four times
+        result: pa.Table = spark.sql(sql).toArrow()
         return result
     except PySparkException as error:
         known = as_replication_error(error, "running the query")

@@ -156,7 +156,7 @@ class BranchCommits:
 
     def _remove(self, written: Iterable[tuple[NewFile, Collection[str]]]) -> None:
         """Remove delete files that no commit has."""
-        remove_all(self.files.store, [file.path for file, _ in written])
+        remove_all(self.files.store, {file.path for file, _ in written})
 
     def _listed(self, tip: int | None) -> Sequence[LiveFile]:
         """The branch's files at ``tip``; 40001 if they are not known."""

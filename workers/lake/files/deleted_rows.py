@@ -16,6 +16,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from config.limits import DELETED_ROWS_CACHE_BYTES, DELETED_ROWS_SHARED_ROWS
+from config.monitor_limits import LARGE_SHARED_DELETES_ROWS
 from workers.lake.files.deletion_vectors import read_vector
 from workers.lake.files.position_deletes import NO_POSITIONS, Array, RowPositions, read_deletes
 from workers.lake.files.read_rows import reading
@@ -43,6 +45,7 @@ class DeletedRowsCache:
     _shared_rows: int = 0
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _reading_large: threading.Lock = field(default_factory=threading.Lock)
 
     def live_mask(self, store: TableStore, file: LiveFile, places: Array) -> npt.NDArray[np.bool_]:
         """Which of the positions are not deleted, as a mask. Unreadable: ask Spark."""
@@ -113,7 +116,9 @@ class DeletedRowsCache:
         if known is not None:
             return known.result()
         try:
-            places = read_deletes(store, deletes)
+            is_large = deletes.rows > LARGE_SHARED_DELETES_ROWS
+            with self._reading_large if is_large else nullcontext():
+                places = read_deletes(store, deletes)
         except BaseException as error:
             with self._lock:
                 self._shared.pop(deletes.path, None)

@@ -20,6 +20,7 @@ The result is a row: k = 0 (the number of the searched key), f = b (the file), p
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -206,21 +207,24 @@ class RowLookup:
         order = np.lexsort((positions, of))
         parts = [pa.table({f"o{n}": pa.array([], each.type) for n, each in enumerate(fields)})]
         starts = np.searchsorted(of[order], np.arange(len(files) + 1))
-        kept, store = 0, self._table.store
+        kept, counting, store = 0, threading.Lock(), self._table.store
         wanted = {
             file.path: positions[order[starts[n] : starts[n + 1]]] for n, file in enumerate(files)
         }
 
         def taken_from(file: LiveFile) -> list[pa.Table]:
-            return rows_at(store, file, wanted[file.path], fields)
+            nonlocal kept
+            taken = rows_at(store, file, wanted[file.path], fields)
+            with counting:
+                kept += sum(part.nbytes for part in taken)
+                if kept > FETCHED_BYTES:
+                    raise TooLargeToFetch
+            return taken
 
         sized = ((file, file.size or FETCHED_BYTES) for file in files if len(wanted[file.path]))
         for group in read_together(sized):
             for taken in for_each(store, taken_from, group):
                 parts += taken
-                kept += sum(part.nbytes for part in taken)
-            if kept > FETCHED_BYTES:
-                raise TooLargeToFetch
         rows = pa.concat_tables(parts).combine_chunks()
         rows = RowsInOrder(rows, np.argsort(order)).some(slice(0, len(order)))
         return dict(zip(rows.column_names, rows.columns, strict=True))

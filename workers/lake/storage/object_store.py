@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from workers.lake.storage.adls_access import AdlsAccess
 from workers.lake.storage.bucket import Bucket, FileStore, bucket_at, key_of
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
 from workers.lake.storage.gcs_access import GcsAccess
-from workers.lake.storage.s3_access import S3Access, expect_another_store
+from workers.lake.storage.s3_access import S3Access, settle_checksums
 from workers.lake.storage.store import TableStore
 from workers.lake.storage.store_access import StoreAccess
 
@@ -51,8 +50,7 @@ ACCESS: Final[dict[FileStore, type[StoreAccess]]] = {
 def bucket_file_system(bucket: Bucket, access: StoreAccess | None = None) -> Any:
     """Pyarrow's file system for a bucket."""
     if access is None and bucket.kind is FileStore.S3:
-        if os.environ.get("AWS_ENDPOINT_URL"):
-            expect_another_store()
+        settle_checksums()
         # By URI: only then pyarrow looks for AWS_ENDPOINT_URL, or else for the bucket's region.
         return fs.FileSystem.from_uri(f"s3://{bucket.name}")[0]
     return (access or ACCESS[bucket.kind]()).file_system(bucket)
@@ -87,9 +85,10 @@ class ObjectStore(TableStore):
         return bucket_at(path) == self.bucket
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
-        """Open an object for reading; every read is a request. A small one is read at once.
+        """Open an object for reading; every read is a request. A small one is read by one.
 
-        Pyarrow asks the store for the size in a request of its own, also if the size is known.
+        Pyarrow asks the store for the size before, in a request of its own, also if the size is
+        known.
         """
         with self.errors():
             file: pa.NativeFile = self._system.open_input_file(key_of(path))

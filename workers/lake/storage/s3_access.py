@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Self
 
 from pyarrow import fs
 
-from config.monitor_limits import S3_ATTEMPTS
+from config.monitor_limits import S3_REPEATED_ATTEMPTS
 from workers.lake.storage.bucket import Bucket
 from workers.lake.storage.store_access import StoreAccess, seconds
 
@@ -37,6 +37,7 @@ _WITHOUT_EFFECT: Final = (
     "client.refresh-credentials-",
 )
 """Properties that change how Iceberg's client works, and no file."""
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CHECKSUMS: Final = "AWS_REQUEST_CHECKSUM_CALCULATION"
 
 
@@ -75,14 +76,13 @@ class S3Access(StoreAccess):
 
     def file_system(self, bucket: Bucket) -> Any:
         """See ``StoreAccess.file_system``."""
-        if self.endpoint:
-            expect_another_store()
+        settle_checksums(self.endpoint)
         given = self.arguments()
         if not self.region and not self.endpoint:
             given["region"] = fs.resolve_s3_region(bucket.name)
         # A small file is then one request. Otherwise every file is an upload of parts: three.
         given["allow_delayed_open"] = True
-        given["retry_strategy"] = fs.AwsStandardS3RetryStrategy(max_attempts=S3_ATTEMPTS)
+        given["retry_strategy"] = fs.AwsDefaultS3RetryStrategy(max_attempts=S3_REPEATED_ATTEMPTS)
         return fs.S3FileSystem(**given)
 
     def arguments(self) -> dict[str, Any]:
@@ -100,11 +100,14 @@ class S3Access(StoreAccess):
         return given
 
 
-def expect_another_store() -> None:
-    """Send no checksum behind the content of a request, unless the environment says otherwise.
+def settle_checksums(endpoint: str = "") -> None:
+    """Send a store with an endpoint of its own no checksum behind the content of a request.
 
-    Stores other than Amazon's refuse such a checksum (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``), or
+    The environment may say otherwise, and may name the endpoint. The setting is the process's.
+
+    Many stores refuse such a checksum (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``), or
     cut the connection behind the checksum: every hundredth request then failed, and was repeated
     after up to 0.4 s. The content stays safe: by the signature of the request, or by TLS.
     """
-    os.environ.setdefault(_CHECKSUMS, "when_required")
+    if endpoint or any(os.environ.get(name) for name in _ENDPOINTS):
+        os.environ.setdefault(_CHECKSUMS, "when_required")

@@ -46,7 +46,7 @@ class TableStore(Protocol):
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
         """Open a file for reading at random positions: Parquet footers, deletion vectors.
 
-        With the ``size`` in bytes a small object is read by one request.
+        With the ``size`` in bytes a small object is read at once.
         """
 
     def create(self, path: str) -> AbstractContextManager[pa.NativeFile]:

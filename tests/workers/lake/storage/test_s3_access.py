@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from typing import ClassVar
 
 import pytest
 
@@ -91,6 +96,32 @@ def test_lent_keys_have_a_token_and_an_end(monkeypatch: pytest.MonkeyPatch) -> N
         assert ObjectStore(BUCKET, access).is_stale is stale
     assert not S3Access("k", "s", token="for ever").is_stale
     assert "planted" not in repr(access)
+
+
+class EverySecondRefused(BaseHTTPRequestHandler):
+    """A store that is busy at every second request."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[Iterator[int]] = count()
+
+    def do_HEAD(self) -> None:
+        is_busy = next(self.asked) % 2 == 0
+        self.send_response(503 if is_busy else 200)
+        self.send_header("Content-Length", "7")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_repetitions_do_not_run_out_in_a_long_life() -> None:
+    """Arrow's other strategy has a quota of a hundred, of a whole life."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), EverySecondRefused) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        store = ObjectStore(BUCKET, S3Access("k", "s", "eu-central-1", endpoint, path_style=True))
+        assert {store.size(f"s3://bucket/data/{n}") for n in range(150)} == {7}
+        server.shutdown()
 
 
 def test_the_keys_are_neither_shown_nor_pickled() -> None:
