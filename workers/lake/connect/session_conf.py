@@ -7,7 +7,6 @@ from typing import Final, Protocol
 
 CATALOG: Final = "lake"
 CATALOG_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
-
 CACHE_ENABLED: Final = f"{CATALOG_PREFIX}.cache-enabled"
 
 FIXED: Final[dict[str, str]] = {

@@ -109,12 +109,11 @@ class DeletedRowsCache:
 
     def _read_shared(self, store: TableStore, deletes: NewFile) -> RowPositions:
         """A delete file for several data files, which may ask for the file at the same time."""
+        ours: Future[RowPositions] = Future()
         with self._lock:
-            known = self._shared.get(deletes.path)
-            coming = known or Future()
-            self._shared[deletes.path] = coming
-        if known is not None:
-            return known.result()
+            coming = self._shared.setdefault(deletes.path, ours)
+        if coming is not ours:
+            return coming.result()
         try:
             is_large = deletes.rows > LARGE_SHARED_DELETES_ROWS
             with self._reading_large if is_large else nullcontext():

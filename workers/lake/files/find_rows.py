@@ -244,15 +244,15 @@ class RowLookup:
                 self._table.store, lambda file: self._search_file(file, deleted), files
             )
             return list(enumerate(found))
-        threads = min(os.cpu_count() or 1, LOOK_UP_THREADS)
+        cores = min(os.cpu_count() or 1, LOOK_UP_THREADS)
         pieces = [
             (n, file, Piece(number, count))
             for n, file in enumerate(files)
-            for count in [min(threads, 1 + 2 * file.rows // PARALLEL_LOOK_UP_ROWS)]
+            for count in [min(cores, 1 + 2 * file.rows // PARALLEL_LOOK_UP_ROWS)]
             for number in range(count)
         ]
-        if not self._table.store.has_cheap_requests:
-            threads = LOOK_UP_THREADS  # that wait for requests
+        # Threads of a store wait for requests most of the time.
+        threads = cores if self._table.store.has_cheap_requests else LOOK_UP_THREADS
         with ThreadPoolExecutor(threads) as pool:
             parts_of = pool.map(lambda each: self._search_file(each[1], deleted, each[2]), pieces)
             return [(n, parts) for (n, _, _), parts in zip(pieces, parts_of, strict=True)]

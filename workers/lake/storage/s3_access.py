@@ -105,9 +105,9 @@ def settle_checksums(endpoint: str = "") -> None:
 
     The environment may say otherwise, and may name the endpoint. The setting is the process's.
 
-    Many stores refuse such a checksum (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``), or
-    cut the connection behind the checksum: every hundredth request then failed, and was repeated
-    after up to 0.4 s. The content stays safe: by the signature of the request, or by TLS.
+    Many stores refuse such a checksum (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``), or cut the
+    connection behind the checksum: every hundredth request then failed, and was repeated after up
+    to 0.4 s. The content stays safe: by the signature of the request, or by TLS.
     """
     if endpoint or any(os.environ.get(name) for name in _ENDPOINTS):
         os.environ.setdefault(_CHECKSUMS, "when_required")

@@ -14,7 +14,7 @@ import pytest
 
 from workers.lake.storage.bucket import Bucket, FileStore
 from workers.lake.storage.object_store import ObjectStore
-from workers.lake.storage.s3_access import S3Access
+from workers.lake.storage.s3_access import S3Access, settle_checksums
 
 BUCKET = Bucket(FileStore.S3, "bucket")
 KEYS = {"s3.access-key-id": "planted-key", "s3.secret-access-key": "planted-secret"}
@@ -83,6 +83,15 @@ def test_only_amazon_s_own_store_gets_checksums_behind_the_content(
         monkeypatch.delenv(name)
     S3Access("k", "s", region="eu-central-1", endpoint=endpoint).file_system(BUCKET)
     assert os.environ.get(name) == expected
+
+
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+def test_the_environment_may_name_another_store(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "")
+    monkeypatch.delenv("AWS_REQUEST_CHECKSUM_CALCULATION")
+    monkeypatch.setenv(name, "http://127.0.0.1:9000")
+    settle_checksums()
+    assert os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] == "when_required"
 
 
 def test_lent_keys_have_a_token_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
