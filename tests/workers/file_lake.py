@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -68,20 +68,20 @@ class FileLake(MemoryDestination):
         own = OwnFiles((file,), LAYOUT, self._remove, takes_deletes=self.takes_deletes)
         return Staged(table.num_rows, own=own)
 
-    def _remove(self, path: str) -> None:
-        del self.files[path]
+    def _remove(self, paths: Collection[str]) -> None:
+        for path in paths:
+            del self.files[path]
 
     def discard(self, staged: Staged) -> None:
         if staged.own is None:
             super().discard(staged)
         elif not staged.own.committed:
-            for file in staged.own.files:
-                staged.own.remove(file.path)
+            staged.own.remove([file.path for file in staged.own.files])
 
     def discard_files(self, ident: LakeIdent, file_id: str) -> None:
         for path in self.loose:
             if self.files[path][0] == ident and path.startswith(f"{file_id}/"):
-                self._remove(path)
+                self._remove([path])
 
     def write_sources(
         self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart], *, may_hold: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -96,7 +96,7 @@ class OwnFiles:
 
     files: tuple[NewFile, ...]
     layout_id: LayoutId
-    remove: Callable[[str], None] = field(repr=False, compare=False)
+    remove: Callable[[Collection[str]], None] = field(repr=False, compare=False)
     committed: bool = False
     takes_deletes: bool = False
 

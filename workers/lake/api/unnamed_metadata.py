@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from workers.lake.api.table_store import store_of_table
 from workers.lake.metadata.table_location import is_own_folder
+from workers.lake.storage.store import remove_all
 
 _METADATA: Final = re.compile(r"([0-9]{5,})-[0-9a-f-]{36}(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _REMOVES_OLD_FILES: Final = "write.metadata.delete-after-commit.enabled"
@@ -48,8 +49,7 @@ def remove_unnamed_metadata(table: Any) -> int:
         return 0
     named = [newest, *(str(entry.file()) for entry in current.previousFiles())]
     unnamed = older_than_all(named, store.list_prefix(folder, ""))
-    for path in unnamed:
-        store.remove(path)
+    remove_all(store, unnamed)
     return len(unnamed)
 
 

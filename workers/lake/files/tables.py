@@ -356,6 +356,9 @@ def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch
         remove_all(files.store, [file.path for file in written])
         raise
     own = OwnFiles(
-        tuple(written), files.layout_id, files.store.remove, takes_deletes=files.keeps_positions
+        tuple(written),
+        files.layout_id,
+        partial(remove_all, files.store),
+        takes_deletes=files.keeps_positions,
     )
     return Staged(sum(file.rows for file in written), own=own)

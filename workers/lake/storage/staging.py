@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from config.limits import ROW_GROUP_ROWS, STAGED_INLINE_BYTES, STAGED_MEMORY_BYTES
 from workers.lake.staged_rows import Staged
 from workers.lake.storage.choose_store import staging_store
+from workers.lake.storage.store import remove_all
 
 
 class Staging:
@@ -88,11 +89,9 @@ class Staging:
         """Remove the files of staged rows; no error if a file does not exist."""
         if staged.table is not None:
             self._reserve(-self._reserved.pop(id(staged.table), 0))
-        for name in staged.paths:
-            self._store.remove(name)
+        remove_all(self._store, staged.paths)
         if staged.own is not None and not staged.own.committed:
-            for file in staged.own.files:
-                staged.own.remove(file.path)
+            staged.own.remove([file.path for file in staged.own.files])
 
     def _fits_plan(self, rows: int, size: int) -> bool:
         return rows <= self._local_rows and size <= STAGED_INLINE_BYTES

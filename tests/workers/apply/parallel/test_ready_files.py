@@ -56,7 +56,7 @@ class Lake:
     def files(self, path: str, rows: int, layout: LayoutId = LAYOUT) -> TableFiles:
         table = LakeTable(LakeIdent("s", "t"), (), None, None, None)
         work = TableWork(table, TableOptions(), self.dest)
-        own = OwnFiles((NewFile(path, 1, rows),), layout, self.removed.append)
+        own = OwnFiles((NewFile(path, 1, rows),), layout, self.removed.extend)
         self.dest.stage.return_value = Staged(rows, own=own)
         staged = work.stage([], pa.schema([]))
         work.segments.append(Segment(("a",), ("a",), append=staged))

@@ -34,7 +34,7 @@ def part(lines: Sequence[Line], name: str, *sizes: int) -> ChangesAhead:
     table = pa.table({"op": pa.array(ops, pa.int8()), "b0": pa.array(keys, pa.int32())})
     rows = sum(op != DELETE_LINE for op in ops)
     files = tuple(NewFile(f"{name}{n}", 1, size) for n, size in enumerate(sizes or (rows,)))
-    own = OwnFiles(files, LAYOUT, lambda _path: None, takes_deletes=True)
+    own = OwnFiles(files, LAYOUT, lambda _paths: None, takes_deletes=True)
     return ChangesAhead(Staged(len(lines), table=table), Staged(rows, own=own))
 
 
