@@ -40,6 +40,10 @@ class Suspended:
         """What readers see."""
         return [row[0] for row in self.family.pgsub.rows(SCHEMA, table)]
 
+    def until_ready(self, table: str) -> None:
+        """The lake table exists from then on."""
+        wait_until(lambda: self.rel(table).srsubstate == "r", PATIENCE, self.family.log_tail)
+
     def until_in_good(self, key: int) -> None:
         wait_until(lambda: key in self.keys("good"), PATIENCE, self.family.log_tail)
 
@@ -98,6 +102,8 @@ def test_one_table_s_trouble_is_its_own(suspended: Suspended) -> None:
 def _the_copy_suspends(suspended: Suspended) -> None:
     """The other tables are ready, and no slot of the copy is left."""
     wait_until(lambda: suspended.rel("cold").suspended, PATIENCE, suspended.family.log_tail)
+    suspended.until_ready("good")  # copies run side by side: one of the two can be the last
+    suspended.until_ready("bad")
     rel = suspended.rel("cold")
     assert (rel.srsubstate, rel.suspend_sqlstate, rel.suspend_lsn) == ("d", "22003", None)
     suspended.database.run("INSERT INTO good VALUES (1, 1)", "INSERT INTO bad VALUES (1, 1)")
