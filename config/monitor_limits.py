@@ -176,6 +176,18 @@ S3_REPEATED_ATTEMPTS: Final = 6
 """Repetitions of a request to S3, in two seconds: a store that is busy refuses several in a row.
 Arrow's other strategy has a quota that never fills again: the hundredth repetition of a process
 would be the last one."""
+S3_REQUEST_ATTEMPTS: Final = 2
+"""Repetitions of a request for a small object by obstore; then pyarrow makes the request."""
+S3_FIRST_PAUSE_SECONDS: Final = 0.025
+S3_LONGEST_PAUSE_SECONDS: Final = 0.2
+"""Before the first repetition, and before a later one."""
+S3_CONNECT_SECONDS: Final = 5.0
+S3_REQUEST_SECONDS: Final = 10.0
+"""A small object's request may take so long: a frozen store, or a slow line. Then see above."""
+PYARROW_ALONE_SECONDS: Final = 60.0
+"""Obstore is not asked for so long after a request that it did not bring to an end."""
+WRITE_AT_ONCE_BYTES: Final = 1 * 2**20
+"""An object up to this size is gathered in memory and written by one request."""
 GCS_RETRY_SECONDS: Final = 30.0
 """Pyarrow repeats a request to Google Cloud Storage so long; without a limit, 15 minutes. A worker
 then ends with the error, and its successor tries again."""

@@ -125,7 +125,7 @@ def write_groups(
     with files.store.errors():
         rest = iter(groups)
         for first in rest:
-            with open_file(files, written, copy_id) as file:
+            with open_file(files, written, copy_id, size=first.nbytes) as file:
                 group: pa.Table | None = first
                 while group is not None:
                     file.write(group)
@@ -159,10 +159,14 @@ def open_file(
     written: Callable[[NewFile], None],
     copy_id: str = "",
     place: Place | None = None,
+    size: int | None = None,
 ) -> Iterator[OpenFile]:
-    """Open a new data file; calls ``written`` at the end. An error removes the file."""
+    """Open a new data file; calls ``written`` at the end. An error removes the file.
+
+    ``size`` is the bytes in memory of the rows that are known to come.
+    """
     path = files.new_path(copy_id)
-    with files.store.create(path) as output:
+    with files.store.create(path, size) as output:
         with pq.ParquetWriter(
             output,
             files.schema,

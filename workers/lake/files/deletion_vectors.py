@@ -65,7 +65,7 @@ def write_vectors(
         blobs.append(_blob(*entries[-1]))
         content += vector
     content += _footer(blobs)
-    with table.store.create(path) as file:
+    with table.store.create(path, len(content)) as file:
         file.write(content)
     return [
         NewFile(path, len(content), rows, of, vector=(start, size), place=(places or {}).get(of))

@@ -100,7 +100,7 @@ def write_placed(
     """
 
     def write(place: Place) -> None:
-        with open_file(files, written, place=place) as file:
+        with open_file(files, written, place=place, size=placed[place].nbytes) as file:
             file.write(placed[place])
 
     with files.store.errors():
@@ -162,7 +162,7 @@ class _OpenFiles:
                 list(pool.map(self._write_file, waiting.keys(), waiting.values()))
 
     def _write_file(self, place: Place, rows: _Waiting) -> None:
-        with open_file(self._files, self._tell, self._copy_id, place) as file:
+        with open_file(self._files, self._tell, self._copy_id, place, rows.size) as file:
             file.write(rows.take_group())
 
     def _begin(self, place: Place) -> tuple[OpenFile, ExitStack]:

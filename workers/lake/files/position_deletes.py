@@ -97,7 +97,7 @@ def write_deletes(
         schema=_DELETES,
     )
     path = files.new_path(suffix="-deletes")
-    with files.store.create(path) as file:
+    with files.store.create(path, rows.nbytes) as file:
         pq.write_table(
             rows,
             file,

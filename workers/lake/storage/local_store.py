@@ -50,8 +50,9 @@ class LocalStore(TableStore):
             return pa.OSFile(str(local_path(path)), "rb")
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[pa.NativeFile]:
-        """Write a new file; 58030 if the path exists."""
+    def create(self, path: str, size: int | None = None) -> Iterator[pa.NativeFile]:
+        """Write a new file; 58030 if the path exists. The disk takes any size alike."""
+        del size
         place = local_path(path)
         with self.errors():
             self._create_empty(place)

@@ -1,5 +1,7 @@
 """ObjectStore: files in a bucket of S3, Google Cloud Storage or Azure, through pyarrow.
 
+Small objects of S3 go through obstore where that is possible (``whole_objects``).
+
 A path has the form of a table's metadata (``bucket``). Paths hold no credentials. The files of a
 table are reached as the table's own file access says (``StoreAccess``). For staged files pyarrow
 takes credentials, region and endpoint from the environment, a profile or the machine, as every
@@ -26,7 +28,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from config.limits import READ_AT_ONCE_BYTES
-from config.monitor_limits import LENT_KEY_SESSIONS, STORE_THREADS
+from config.monitor_limits import LENT_KEY_SESSIONS, STORE_THREADS, WRITE_AT_ONCE_BYTES
 from workers.lake.storage.adls_access import AdlsAccess
 from workers.lake.storage.bucket import Bucket, FileStore, bucket_at, key_of
 from workers.lake.storage.file_errors import STAGED_FILES, TABLE_FILES, file_errors, reason
@@ -34,6 +36,11 @@ from workers.lake.storage.gcs_access import GcsAccess
 from workers.lake.storage.s3_access import S3Access, settle_checksums
 from workers.lake.storage.store import TableStore
 from workers.lake.storage.store_access import StoreAccess
+from workers.lake.storage.whole_objects import (
+    GrowingObject,
+    WholeObjects,
+    whole_objects,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +83,10 @@ class ObjectStore(TableStore):
     def _system(self) -> Any:
         return bucket_file_system(self.bucket, self.access)
 
+    def _whole(self) -> WholeObjects | None:
+        """What reaches small objects with one request each; None: only pyarrow."""
+        return whole_objects(self.bucket, self.access)
+
     def errors(self) -> AbstractContextManager[None]:
         """Turn an OSError of the block into 53100 or 58030."""
         return file_errors(STAGED_FILES if self.access is None else TABLE_FILES)
@@ -90,29 +101,61 @@ class ObjectStore(TableStore):
         Pyarrow asks the store for the size before, in a request of its own, also if the size is
         known.
         """
+        at_once = size if size is not None and size <= READ_AT_ONCE_BYTES else None
         with self.errors():
+            if at_once is not None and (small := self._whole()):
+                found = small.read(_in_bucket(path), at_once)
+                if found is not None:
+                    return pa.BufferReader(found)
             file: pa.NativeFile = self._system.open_input_file(key_of(path))
-            if size is None or size > READ_AT_ONCE_BYTES:
+            if at_once is None:
                 return file
             with file:
-                return pa.BufferReader(file.read_buffer(size))
+                return pa.BufferReader(file.read_buffer(at_once))
 
     @contextlib.contextmanager
-    def create(self, path: str) -> Iterator[pa.NativeFile]:
+    def create(self, path: str, size: int | None = None) -> Iterator[Any]:
         """Write a new object, complete from its closing on.
 
         Pyarrow cannot abort an upload. An object whose block raises is therefore completed and then
         removed. An existing object of the same path is replaced, because looking
         for the object costs a request.
         """
+        small = self._whole() if size is not None and size <= WRITE_AT_ONCE_BYTES else None
         with self.errors():
-            file = self._system.open_output_stream(key_of(path), compression=None)
-            try:
-                with file:
+            if small is None:
+                with self._stream(path) as file:
                     yield file
-            except BaseException:
-                self.remove(path)
-                raise
+                return
+            with contextlib.ExitStack() as stream:
+                growing = GrowingObject(
+                    WRITE_AT_ONCE_BYTES, lambda: stream.enter_context(self._stream(path))
+                )
+                yield growing
+                if growing.stream is None:
+                    self._write(small, path, growing.content())
+
+    def _write(self, small: WholeObjects, path: str, content: pa.Buffer) -> None:
+        """Write a small object, by pyarrow if obstore did not bring the request to an end."""
+        try:
+            if small.write(_in_bucket(path), content):
+                return
+        except BaseException:  # a signal: the object may be there
+            self.remove(path)
+            raise
+        with self._stream(path) as file:
+            file.write(content)
+
+    @contextlib.contextmanager
+    def _stream(self, path: str) -> Iterator[Any]:
+        """An upload of parts by pyarrow, removed when the block raises."""
+        file = self._system.open_output_stream(key_of(path), compression=None)
+        try:
+            with file:
+                yield file
+        except BaseException:
+            self.remove(path)
+            raise
 
     def size(self, path: str) -> int:
         """The object's size in bytes."""
@@ -180,6 +223,11 @@ class ObjectStore(TableStore):
     def has_cheap_requests(self) -> bool:
         """No: every range of an object is a request to the store."""
         return False
+
+
+def _in_bucket(path: str) -> str:
+    """The key of a path, without the bucket."""
+    return key_of(path).partition("/")[2]
 
 
 @contextlib.contextmanager

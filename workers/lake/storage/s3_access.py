@@ -7,6 +7,7 @@ access points.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Self
@@ -37,6 +38,8 @@ _WITHOUT_EFFECT: Final = (
     "client.refresh-credentials-",
 )
 """Properties that change how Iceberg's client works, and no file."""
+_AMAZON_REGION: Final = re.compile(r"(?!cn-|us-iso|eu-iso)[a-z]+(-[a-z]+)+-\d+")
+"""Amazon's regions whose hosts end in amazonaws.com: not China's, no secret ones."""
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CHECKSUMS: Final = "AWS_REQUEST_CHECKSUM_CALCULATION"
 
@@ -84,6 +87,26 @@ class S3Access(StoreAccess):
         given["allow_delayed_open"] = True
         given["retry_strategy"] = fs.AwsDefaultS3RetryStrategy(max_attempts=S3_REPEATED_ATTEMPTS)
         return fs.S3FileSystem(**given)
+
+    def address(self, bucket: Bucket) -> str | None:
+        """The URL of a bucket without a final slash; None if only pyarrow finds the address.
+
+        For path style, the URL is the store's, and the bucket's name follows.
+        """
+        scheme, _, host = self.endpoint.rpartition("://")
+        if not host:
+            if not _AMAZON_REGION.fullmatch(self.region):
+                return None
+            host = f"s3.{self.region}.amazonaws.com"
+        before = "" if self.is_path_style(bucket) else f"{bucket.name}."
+        return f"{scheme or 'https'}://{before}{host.rstrip('/')}"
+
+    def is_path_style(self, bucket: Bucket) -> bool:
+        """Is the bucket's name in the path, in place of the host's name?
+
+        Amazon's certificates are for one more part of a host's name; a bucket's name may have dots.
+        """
+        return self.path_style if self.endpoint else "." in bucket.name
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of pyarrow's ``S3FileSystem``."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -49,10 +49,12 @@ class TableStore(Protocol):
         With the ``size`` in bytes a small object is read at once.
         """
 
-    def create(self, path: str) -> AbstractContextManager[pa.NativeFile]:
+    def create(self, path: str, size: int | None = None) -> AbstractContextManager[Any]:
         """Write a new file, complete when the block ends and removed when the block raises.
 
-        No file of this path may exist: a name is a new UUID. The folder is created if missing.
+        The block gets a file that takes ``write`` and ``tell``. No file of this path may exist: a
+        name is a new UUID. The folder is created if missing. ``size`` is about the number of bytes,
+        if known: an object store takes a small file by one request.
         """
 
     def size(self, path: str) -> int:

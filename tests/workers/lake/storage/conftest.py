@@ -10,21 +10,23 @@ import pytest
 
 from tests.lake.azurite_store import NO_NODE, Azurite, azurite, has_node
 from tests.lake.fake_gcs import FakeGcs, fake_gcs
-from tests.object_store import ObjectStore, object_store
+from tests.object_store import REGION, ObjectStore, object_store
 from workers.lake.storage.adls_access import AdlsAccess
 from workers.lake.storage.bucket import Bucket, FileStore
 from workers.lake.storage.gcs_access import GcsAccess
 from workers.lake.storage.object_store import ACCESS, bucket_file_system
+from workers.lake.storage.s3_access import S3Access
 
 SECRET = "planted-4c1dSecretKey"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A location, and the paths of the files below it."""
+    """A location, the paths of the files below it, and a table's keys, if it has some."""
 
     location: str
     files: Callable[[], list[str]]
+    access: S3Access | None = None
 
 
 @pytest.fixture(scope="session")
@@ -93,6 +95,7 @@ def on_azure(azure: Azurite, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         "folder",
         "s3",
         "s3a",
+        "s3 with keys",
         pytest.param("on_google", marks=pytest.mark.lake),
         pytest.param("on_azure", marks=pytest.mark.lake),
     ]
@@ -107,8 +110,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         found: Place = request.getfixturevalue(request.param)
         return found
     store: ObjectStore = request.getfixturevalue("reachable_store")
-    prefix = f"{tmp_path.name}/{request.param}"
+    scheme, _, keys = request.param.partition(" ")
+    prefix = f"{tmp_path.name}/{scheme}"
     return Place(
-        f"{request.param}://{store.bucket}/{prefix}",
-        lambda: [f"{request.param}://{name}" for name in store.files(prefix)],
+        f"{scheme}://{store.bucket}/{prefix}",
+        lambda: [f"{scheme}://{name}" for name in store.files(prefix)],
+        S3Access("key", SECRET, REGION, store.endpoint, path_style=True) if keys else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,18 +14,22 @@ from catalog.errcodes import IoError
 from tests.workers.lake.storage.conftest import Place
 from workers.lake.storage import object_store
 from workers.lake.storage.choose_store import staging_store, store_for
+from workers.lake.storage.object_store import ObjectStore
 from workers.lake.storage.store import TableStore, for_each, remove_all
 
 
 @pytest.fixture
 def store(place: Place) -> TableStore:
     found = store_for(place.location)
+    if place.access is not None:
+        assert isinstance(found, ObjectStore)
+        return replace(found, access=place.access)
     assert found is not None
     return found
 
 
 def put(store: TableStore, path: str, content: bytes = b"content") -> str:
-    with store.create(path) as file:
+    with store.create(path, len(content)) as file:
         file.write(content)
     return path
 
@@ -53,25 +58,49 @@ def test_a_file_of_known_size_is_read_as_it_was_written(
 
 
 def test_a_file_tells_its_size_while_it_is_written(place: Place, store: TableStore) -> None:
-    with store.create(f"{place.location}/a") as file:
-        assert file.tell() == 0
-        file.write(b"0123")
-        assert file.tell() == 4
+    for name, size in (("a", None), ("b", 8)):
+        with store.create(f"{place.location}/{name}", size) as file:
+            assert file.tell() == 0
+            file.write(b"0123")
+            assert file.tell() == 4
 
 
-def test_parquet_goes_through(place: Place, store: TableStore) -> None:
+@pytest.mark.parametrize("size", [None, 1000])
+def test_parquet_goes_through(place: Place, store: TableStore, size: int | None) -> None:
     rows = pa.table({"a": range(10_000)})
     path = f"{place.location}/data/a.parquet"
-    with store.create(path) as file:
+    with store.create(path, size) as file:
         pq.write_table(rows, file)
     with store.open_input(path) as file, pq.ParquetFile(file) as parquet:
         assert parquet.read() == rows
 
 
-def test_nothing_stays_of_a_block_that_raises(place: Place, store: TableStore) -> None:
+def test_a_file_may_be_larger_than_was_known(
+    place: Place, store: TableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "WRITE_AT_ONCE_BYTES", 10)
+    path = f"{place.location}/data/a"
+    with store.create(path, 4) as file:
+        for part in (b"0123", b"45678", b"9", b"ab", b""):
+            file.write(part)
+        assert file.tell() == 12
+    with store.open_input(path) as file:
+        assert file.read() == b"0123456789ab"
+
+
+@pytest.mark.parametrize(("size", "part"), [(None, b"half"), (4, b"half"), (4, b"half" * 5)])
+def test_nothing_stays_of_a_block_that_raises(
+    place: Place,
+    store: TableStore,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int | None,
+    part: bytes,
+) -> None:
+    monkeypatch.setattr(object_store, "WRITE_AT_ONCE_BYTES", 10)
+
     def half() -> None:
-        with store.create(f"{place.location}/a") as file:
-            file.write(b"half")
+        with store.create(f"{place.location}/a", size) as file:
+            file.write(part)
             raise RuntimeError("torn")
 
     with pytest.raises(RuntimeError, match="torn"):
@@ -142,9 +171,20 @@ def test_a_store_holds_what_is_below_its_location(place: Place, store: TableStor
         assert not store.holds(elsewhere)
 
 
-def test_a_store_is_a_value_that_travels(place: Place, store: TableStore) -> None:
+def test_a_store_is_a_value_that_travels(place: Place) -> None:
+    store = store_for(place.location)
     assert pickle.loads(pickle.dumps(store)) == store  # noqa: S301 - our own bytes
     assert store_for(place.location) == store
+
+
+def test_a_name_is_the_same_for_all_calls(place: Place, store: TableStore) -> None:
+    path = put(store, f"{place.location}/data/a=b%2Fc d#é+/x.parquet", b"0123")
+    with store.open_input(path, 4) as file:
+        assert file.read() == b"0123"
+    assert store.size(path) == 4
+    store.remove(path)
+    with pytest.raises(IoError):
+        store.open_input(path, 4)
 
 
 def test_a_store_says_whether_small_reads_are_cheap(place: Place, store: TableStore) -> None:
