@@ -40,6 +40,8 @@ _WITHOUT_EFFECT: Final = (
 """Properties that change how Iceberg's client works, and no file."""
 _AMAZON_REGION: Final = re.compile(r"(?!cn-|us-iso|eu-iso)[a-z]+(-[a-z]+)+-\d+")
 """Amazon's regions whose hosts end in amazonaws.com: not China's, no secret ones."""
+_HOST_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+"""Names of buckets that can be a part of a host's name."""
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _CHECKSUMS: Final = "AWS_REQUEST_CHECKSUM_CALCULATION"
 
@@ -98,15 +100,19 @@ class S3Access(StoreAccess):
             if not _AMAZON_REGION.fullmatch(self.region):
                 return None
             host = f"s3.{self.region}.amazonaws.com"
-        before = "" if self.is_path_style(bucket) else f"{bucket.name}."
-        return f"{scheme or 'https'}://{before}{host.rstrip('/')}"
+        if self.is_path_style(bucket):
+            return f"{scheme or 'https'}://{host.rstrip('/')}"
+        # Pyarrow has the path in place of such a host's name, whatever was asked for.
+        if _is_number(host) or not _HOST_NAME.fullmatch(bucket.name):
+            return None
+        return f"{scheme or 'https'}://{bucket.name}.{host.rstrip('/')}"
 
     def is_path_style(self, bucket: Bucket) -> bool:
         """Is the bucket's name in the path, in place of the host's name?
 
         Amazon's certificates are for one more part of a host's name; a bucket's name may have dots.
         """
-        return self.path_style if self.endpoint else "." in bucket.name
+        return self.path_style if self.endpoint else not _HOST_NAME.fullmatch(bucket.name)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of pyarrow's ``S3FileSystem``."""
@@ -121,6 +127,11 @@ class S3Access(StoreAccess):
             given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
             given["force_virtual_addressing"] = not self.path_style
         return given
+
+
+def _is_number(host: str) -> bool:
+    """Is a host, with a port or without, an address in numbers?"""
+    return not host.rstrip("/").partition(":")[0].rpartition(".")[2].isalpha()
 
 
 def settle_checksums(endpoint: str = "") -> None:

@@ -13,13 +13,15 @@ Pyarrow has all the rest: large objects, listings, copies and removals, and ever
 
 * a table without keys and region of its own: only pyarrow asks a profile;
 * a process whose environment names a proxy, which pyarrow does not use, or has a variable of AWS's
-  that obstore would obey and pyarrow would not (``_HARMLESS``);
+  that obstore would obey and pyarrow would not (``_has_other_settings``);
 * a place whose address is not certain (``S3Access.address``).
 
 Obstore never has the last word. A request that obstore does not bring to an end is made by pyarrow,
 with pyarrow's patience and words, and for PYARROW_ALONE_SECONDS pyarrow has all requests of the
-bucket: the certificate of a store may be one that only pyarrow takes, or the line too slow for
-S3_REQUEST_SECONDS. A write that is made twice has the same name and content.
+bucket, longer and longer until obstore succeeds: the certificate of a store may be one that only
+pyarrow takes, or the line too slow for S3_REQUEST_SECONDS. A write that is made twice has the same
+name and content. The store's answer must tell the content's MD5, or else the object's size is
+asked for: obstore follows a redirection to any page, and takes the page for an answer.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
+from hashlib import md5
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies
@@ -38,12 +42,15 @@ import pyarrow as pa
 
 from config.monitor_limits import (
     LENT_KEY_SESSIONS,
+    LONGEST_PYARROW_ALONE_SECONDS,
     PYARROW_ALONE_SECONDS,
     S3_CONNECT_SECONDS,
     S3_FIRST_PAUSE_SECONDS,
+    S3_IDLE_CONNECTION_SECONDS,
     S3_LONGEST_PAUSE_SECONDS,
     S3_REQUEST_ATTEMPTS,
     S3_REQUEST_SECONDS,
+    STORE_THREADS,
 )
 from workers.lake.storage.bucket import Bucket
 from workers.lake.storage.s3_access import S3Access
@@ -54,7 +61,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9._-]+(:[0-9]{1,4}|:[1-5][0-9]{4})?")
+_OCTET: Final = "(25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_NAME: Final = "(?!xn--)[A-Za-z0-9_-]+"
+_ADDRESS: Final = re.compile(
+    rf"https?://(({_OCTET}\.){{3}}{_OCTET}|({_NAME}\.)*(?!xn--)[A-Za-z][A-Za-z0-9-]*)"
+    r"(:[0-9]{1,4}|:[1-5][0-9]{4})?"
+)
+"""Obstore panics at other hosts, such as 300.1.1.1, and takes others apart than pyarrow does."""
 _HARMLESS: Final = frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -99,37 +112,50 @@ class WholeObjects:
         self._store = store
         self._clock = clock
         self._pyarrow_until = 0.0
+        self._pause = PYARROW_ALONE_SECONDS
 
     def read(self, key: str, size: int) -> pa.Buffer | None:
         """The first ``size`` bytes of an object, or the whole of a shorter one."""
-        if not self._may_ask(key) or not size:
-            return None
-        try:
-            return pa.py_buffer(self._store.get_range(key, start=0, length=size))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            self._rest(error)
-            return None
+        found: pa.Buffer | None = None
+        if size and self._may_ask(key):
+            with self._resting():
+                found = pa.py_buffer(self._store.get_range(key, start=0, length=size))
+        return found
 
     def write(self, key: str, content: pa.Buffer) -> bool:
         """Write an object, in place of another of the same key. False: it may be there or not."""
-        if not self._may_ask(key):
-            return False
-        try:
-            self._store.put(key, memoryview(content).cast("B"), use_multipart=False)
-        except Exception as error:
-            self._rest(error)
-            return False
-        return True
+        done = False
+        if self._may_ask(key):
+            with self._resting():
+                data = memoryview(content).cast("B")
+                tag = self._store.put(key, data, use_multipart=False)["e_tag"] or ""
+                is_sure = tag.strip('"') == md5(data, usedforsecurity=False).hexdigest()
+                done = is_sure or self._store.head(key)["size"] == data.nbytes
+        return done
 
     def _may_ask(self, key: str) -> bool:
         return is_plain(key) and self._clock() >= self._pyarrow_until
 
-    def _rest(self, error: Exception) -> None:
-        """Leave the bucket to pyarrow for a while. The error's text would name host and key."""
-        self._pyarrow_until = self._clock() + PYARROW_ALONE_SECONDS
-        log.debug("action=small_objects a request is left to pyarrow: %s", type(error).__name__)
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """Leave the bucket to pyarrow for a while after an error, and longer after the next one.
+
+        A missing object is no reason. The text of an error would name host and key.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            return
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            now = self._clock()
+            if now >= self._pyarrow_until:  # the first of those that ran together
+                self._pyarrow_until = now + self._pause
+                self._pause = min(2 * self._pause, LONGEST_PYARROW_ALONE_SECONDS)
+            log.debug("action=small_objects a request is left to pyarrow: %s", type(error).__name__)
+        else:
+            self._pause = PYARROW_ALONE_SECONDS
 
 
 def is_plain(key: str) -> bool:
@@ -140,9 +166,9 @@ def is_plain(key: str) -> bool:
 @lru_cache(LENT_KEY_SESSIONS)
 def whole_objects(bucket: Bucket, access: StoreAccess | None) -> WholeObjects | None:
     """The small objects of a bucket; None where pyarrow has them, see the module."""
-    if not isinstance(access, S3Access) or not access.key or not access.region or getproxies():
+    if not isinstance(access, S3Access) or not access.key or not access.region:
         return None
-    if any(name.startswith("AWS_") and name not in _HARMLESS for name in os.environ):
+    if _has_other_settings():
         return None
     address = access.address(bucket)
     words = (bucket.name, access.key, access.secret, access.token, access.region)
@@ -170,6 +196,8 @@ def whole_objects(bucket: Bucket, access: StoreAccess | None) -> WholeObjects | 
                 "allow_http": address.startswith("http://"),
                 "connect_timeout": timedelta(seconds=S3_CONNECT_SECONDS),
                 "timeout": timedelta(seconds=S3_REQUEST_SECONDS),
+                "pool_idle_timeout": timedelta(seconds=S3_IDLE_CONNECTION_SECONDS),
+                "pool_max_idle_per_host": f"{STORE_THREADS}",
             },
             retry_config={
                 "max_retries": S3_REQUEST_ATTEMPTS,
@@ -185,6 +213,19 @@ def whole_objects(bucket: Bucket, access: StoreAccess | None) -> WholeObjects | 
         log.debug("action=small_objects pyarrow has the bucket: %s", type(error).__name__)
         return None
     return WholeObjects(store)
+
+
+def _has_other_settings() -> bool:
+    """Does the environment say something that obstore would obey, and pyarrow not?
+
+    A proxy's name may be in small letters or in capitals. Elsewhere than in the environment, only
+    Python's own list says whether there is one.
+    """
+    for name, value in os.environ.items():
+        is_proxy = name.lower().endswith("_proxy") and name.lower() != "no_proxy"
+        if (is_proxy and value) or (name.startswith("AWS_") and name not in _HARMLESS):
+            return True
+    return bool(getproxies().keys() - {"no"})
 
 
 class GrowingObject:

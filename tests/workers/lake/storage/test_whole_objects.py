@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -53,6 +54,7 @@ class Played:
         self.refuses: Callable[[int], tuple[int, str] | None] = lambda _number: None
         self.waits: Callable[[int], object] = lambda _number: None
         self.endpoint = ""
+        self.tag = ""
 
     def store(self, **more: Any) -> ObjectStore:
         access = S3Access("k", "planted-secret", "eu-central-1", self.endpoint, True, **more)
@@ -65,9 +67,18 @@ def played() -> Iterator[Played]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        received = b""
+
+        def do_HEAD(self) -> None:
+            playing.asked.append(f"HEAD {self.path}")
+            self.send_response(200 if self.path in playing.objects else 404)
+            self.send_header("Content-Length", f"{len(playing.objects.get(self.path, b''))}")
+            self.send_header("ETag", '"e"')
+            self.send_header("Last-Modified", "Mon, 30 Nov 2026 00:00:00 GMT")
+            self.end_headers()
 
         def do_PUT(self) -> None:
-            content = self.rfile.read(int(self.headers["Content-Length"]))
+            self.received = content = self.rfile.read(int(self.headers["Content-Length"]))
             if self._goes_on():
                 playing.objects[self.path] = content
                 self._answer(200, b"")
@@ -91,7 +102,9 @@ def played() -> Iterator[Played]:
         def _answer(self, status: int, content: bytes, content_range: str = "") -> None:
             self.send_response(status)
             self.send_header("Content-Length", f"{len(content)}")
-            self.send_header("ETag", '"e"')
+            self.send_header(
+                "ETag", playing.tag or f'"{md5(self.received, usedforsecurity=False).hexdigest()}"'
+            )
             self.send_header("Last-Modified", "Mon, 30 Nov 2026 00:00:00 GMT")
             if content_range:
                 self.send_header("Content-Range", content_range)
@@ -140,6 +153,19 @@ def test_keys_and_address_are_the_table_s(monkeypatch: pytest.MonkeyPatch) -> No
         assert second["x-amz-security-token"] == "lent"
 
 
+def test_an_answer_without_the_content_s_md5_is_checked() -> None:
+    """A gateway that sends every request on to its page says 200, and keeps nothing."""
+    with played() as playing:
+        playing.tag = '"a page"'
+        store = playing.store()
+        write(store)
+        assert [each.split()[0] for each in playing.asked] == ["PUT", "HEAD"]
+        objects = whole_objects(BUCKET, store.access)
+        assert objects is not None
+        playing.refuses = lambda _number: (200, "a page")
+        assert not objects.write("another", pa.py_buffer(b"0123456789"))
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -148,11 +174,14 @@ def test_keys_and_address_are_the_table_s(monkeypatch: pytest.MonkeyPatch) -> No
         "AWS_UNSIGNED_PAYLOAD",
         "AWS_SERVER_SIDE_ENCRYPTION",
         "HTTPS_PROXY",
+        "all_proxy",
     ],
 )
 def test_a_variable_that_only_obstore_obeys_leaves_all_to_pyarrow(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    assert whole_objects(BUCKET, S3Access("k", "s", "eu-central-1")) is not None
     monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert whole_objects(BUCKET, S3Access(name, "s", "eu-central-1")) is None
 
@@ -169,6 +198,10 @@ def test_a_variable_that_only_obstore_obeys_leaves_all_to_pyarrow(
         S3Access("k\n", "s", "eu-west-1"),
         S3Access("k", "s", "eu-west-1", endpoint="http://a b"),
         S3Access("k", "s", "eu-west-1", endpoint="http://a:99999"),
+        S3Access("k", "s", "eu-west-1", endpoint="http://10.0.0.5:9000"),
+        S3Access("k", "s", "eu-west-1", endpoint="http://300.1.1.1", path_style=True),
+        S3Access("k", "s", "eu-west-1", endpoint="http://minio.5", path_style=True),
+        S3Access("k", "s", "eu-west-1", endpoint="http://xn--", path_style=True),
     ],
 )
 def test_pyarrow_has_what_is_not_certain(access: StoreAccess | None) -> None:
@@ -181,10 +214,24 @@ def test_a_task_on_a_cluster_may_lack_obstore(monkeypatch: pytest.MonkeyPatch) -
     assert whole_objects(BUCKET, S3Access("a task's", "s", "eu-central-1")) is None
 
 
+def test_an_empty_name_hides_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes the small letters alone; obstore looks at both."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "")
+    assert whole_objects(BUCKET, S3Access("k", "s", "eu-central-1")) is None
+
+
+class Panic(BaseException):
+    """As a panic of Rust's comes."""
+
+
+Panic.__name__ = "PanicException"
+
+
 class Refusing:
     """Obstore's store, with an error for each call; it counts the calls."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
         self.calls = 0
 
@@ -195,12 +242,14 @@ class Refusing:
     get_range = put
 
 
-@pytest.mark.parametrize("error", [GenericError("planted"), ValueError("planted"), OSError()])
-def test_pyarrow_is_asked_for_a_while_after_an_error(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [GenericError("planted"), ValueError("planted"), OSError(), Panic("planted")]
+)
+def test_pyarrow_is_asked_for_longer_and_longer_after_errors(error: BaseException) -> None:
     now = 100.0
     store: Any = Refusing(error)
     objects = WholeObjects(store, lambda: now)
-    for calls in (1, 1, 2):
+    for calls in (1, 1, 2, 2, 2, 2, 3):
         assert not objects.write("a", pa.py_buffer(b"0"))
         assert objects.read("a", 1) is None
         assert store.calls == calls
@@ -278,15 +327,19 @@ def test_a_signal_during_a_write_leaves_no_object(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("bucket", "access", "address"),
     [
-        ("b", S3Access(region="eu-west-1"), "https://b.s3.eu-west-1.amazonaws.com"),
-        ("b", S3Access(region="us-gov-west-1"), "https://b.s3.us-gov-west-1.amazonaws.com"),
+        ("bkt", S3Access(region="eu-west-1"), "https://bkt.s3.eu-west-1.amazonaws.com"),
+        ("bkt", S3Access(region="us-gov-west-1"), "https://bkt.s3.us-gov-west-1.amazonaws.com"),
         ("b.c", S3Access(region="eu-west-1"), "https://s3.eu-west-1.amazonaws.com"),
         ("b", S3Access(region="cn-north-1"), None),
         ("b", S3Access(region="us-iso-east-1"), None),
         ("b", S3Access(), None),
         ("b", S3Access(endpoint="http://h:9000/", path_style=True), "http://h:9000"),
-        ("b", S3Access(endpoint="https://h"), "https://b.h"),
-        ("b", S3Access(endpoint="h:9000"), "https://b.h:9000"),
+        ("bucket", S3Access(endpoint="https://h.test"), "https://bucket.h.test"),
+        ("bucket", S3Access(endpoint="h:9000"), "https://bucket.h:9000"),
+        ("bucket", S3Access(endpoint="http://127.0.0.1:9"), None),
+        ("My_Bucket", S3Access(endpoint="http://h"), None),
+        ("MyBucket", S3Access(region="us-east-1"), "https://s3.us-east-1.amazonaws.com"),
+        ("10.0", S3Access(endpoint="http://127.0.0.1:9", path_style=True), "http://127.0.0.1:9"),
     ],
 )
 def test_the_address_is_pyarrow_s(bucket: str, access: S3Access, address: str | None) -> None:
