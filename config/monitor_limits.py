@@ -179,17 +179,19 @@ would be the last one."""
 S3_REQUEST_ATTEMPTS: Final = 2
 """Repetitions of a request for a small object by obstore; then pyarrow makes the request."""
 S3_FIRST_PAUSE_SECONDS: Final = 0.025
+"""Before the first repetition of such a request."""
 S3_LONGEST_PAUSE_SECONDS: Final = 0.2
-"""Before the first repetition, and before a later one."""
+"""Before a later repetition, at most."""
 S3_CONNECT_SECONDS: Final = 5.0
+"""A connection for small objects may take so long to begin."""
 S3_REQUEST_SECONDS: Final = 10.0
 """A small object's request may take so long: a frozen store, or a slow line. Then see above."""
 S3_IDLE_CONNECTION_SECONDS: Final = 20.0
 """A connection for small objects without a request is closed: each lent key has its own ones."""
 PYARROW_ALONE_SECONDS: Final = 60.0
+"""Obstore is not asked for so long after a request that it did not bring to an end."""
 LONGEST_PYARROW_ALONE_SECONDS: Final = 3600.0
-"""Obstore is not asked for so long after a request that it did not bring to an end, at first; and
-after each further one twice as long, up to the second time."""
+"""The time above doubles with each such request, up to this one, until obstore succeeds."""
 WRITE_AT_ONCE_BYTES: Final = 1 * 2**20
 """An object up to this size is gathered in memory and written by one request."""
 GCS_RETRY_SECONDS: Final = 30.0
