@@ -176,17 +176,17 @@ S3_REPEATED_ATTEMPTS: Final = 6
 """Repetitions of a request to S3, in two seconds: a store that is busy refuses several in a row.
 Arrow's other strategy has a quota that never fills again: the hundredth repetition of a process
 would be the last one."""
-S3_REQUEST_ATTEMPTS: Final = 2
+OBSTORE_REPEATED_ATTEMPTS: Final = 2
 """Repetitions of a request for a small object by obstore; then pyarrow makes the request."""
-S3_FIRST_PAUSE_SECONDS: Final = 0.025
+OBSTORE_FIRST_PAUSE_SECONDS: Final = 0.025
 """Before the first repetition of such a request."""
-S3_LONGEST_PAUSE_SECONDS: Final = 0.2
+OBSTORE_LONGEST_PAUSE_SECONDS: Final = 0.2
 """Before a later repetition, at most."""
-S3_CONNECT_SECONDS: Final = 5.0
+OBSTORE_CONNECT_SECONDS: Final = 5.0
 """A connection for small objects may take so long to begin."""
-S3_REQUEST_SECONDS: Final = 10.0
-"""A small object's request may take so long: a frozen store, or a slow line. Then see above."""
-S3_IDLE_CONNECTION_SECONDS: Final = 20.0
+OBSTORE_REQUEST_SECONDS: Final = 10.0
+"""A small object's request may take so long, then pyarrow makes it: a frozen store, a slow line."""
+OBSTORE_IDLE_CONNECTION_SECONDS: Final = 20.0
 """A connection for small objects without a request is closed: each lent key has its own ones."""
 PYARROW_ALONE_SECONDS: Final = 60.0
 """Obstore is not asked for so long after a request that it did not bring to an end."""

@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 
 _PRELOAD: Final = ["workers.fork_server_signals", __name__, "workers.fork_server_preload"]
 
-_ARROW_POOL: Final = "ARROW_DEFAULT_MEMORY_POOL"
-
 _ENVIRONMENT: Final = {
     # Python never imports from the current directory, even a module with a name of pgsub.
     "PYTHONSAFEPATH": "1",
@@ -54,10 +52,12 @@ _ENVIRONMENT: Final = {
     # default glibc soon keeps arrays up to 32 MB between others, and they stay.
     "MALLOC_MMAP_THRESHOLD_": "1048576",
     # Arrow's default, mimalloc, has a heap for each thread: with thirty requests at a time a worker
-    # grew to 500 MB for rows of a few kilobytes, and to 226 MB with jemalloc, at the same speed. A
-    # user may choose another one.
-    _ARROW_POOL: "jemalloc",
+    # grew to 500 MB for rows of a few kilobytes, and to 226 MB with jemalloc, at the same speed.
+    "ARROW_DEFAULT_MEMORY_POOL": "jemalloc",
 }
+
+_USERS_CHOICE: Final = ("ARROW_DEFAULT_MEMORY_POOL",)
+"""Variables of ``_ENVIRONMENT`` that stay as the user has set them."""
 
 _CONTEXT: Final = multiprocessing.get_context("forkserver")
 _MULTIPROCESSING: Final = threading.Lock()
@@ -89,9 +89,7 @@ def begin_loading() -> None:
     """
     _CONTEXT.set_forkserver_preload(_PRELOAD)
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    os.environ.update(_ENVIRONMENT)
-    if pool := before[_ARROW_POOL]:
-        os.environ[_ARROW_POOL] = pool
+    os.environ.update(_environment())
     try:
         forkserver.ensure_running()
     finally:
@@ -100,6 +98,12 @@ def begin_loading() -> None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _environment() -> dict[str, str]:
+    """The variables of ``_ENVIRONMENT``, with what the user has chosen."""
+    chosen = {name: os.environ[name] for name in _USERS_CHOICE if os.environ.get(name)}
+    return _ENVIRONMENT | chosen
 
 
 class _Descriptor:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from catalog.errcodes import DuplicateTable, ReplicationError
-from subscriber.launcher.fork_server import _ENVIRONMENT, call_forked
+from subscriber.launcher.fork_server import _ENVIRONMENT, _environment, call_forked
 from tests.bench.meters import anonymous_mb
 from tests.processes import command_line, told_alone
 from tests.subscriber.launcher_family import Family
@@ -90,6 +93,44 @@ def grown_by_freed_arrays() -> float:
 def test_a_large_array_that_was_freed_is_the_system_s_again() -> None:
     """Also if small objects that stay lie between: in the environment of the fork server."""
     assert told_alone("grown_by_freed_arrays", __name__, _ENVIRONMENT) < 40
+
+
+def grown_by_threads_of_arrow() -> float:
+    """MB that the process takes for 32 threads at a time, each with a small Parquet file."""
+    rows = pa.table({"a": range(5), "b": ["x"] * 5})
+    written = threading.Barrier(33)
+    read = threading.Barrier(33)
+
+    def write() -> None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink)
+        written.wait()
+        read.wait()
+
+    pq.write_table(rows, pa.BufferOutputStream())
+    before = anonymous_mb(os.getpid())
+    threads = [threading.Thread(target=write) for _ in range(32)]
+    for each in threads:
+        each.start()
+    written.wait()
+    grown = anonymous_mb(os.getpid()) - before
+    read.wait()
+    for each in threads:
+        each.join()
+    return grown
+
+
+def test_many_threads_of_arrow_take_little_memory() -> None:
+    """With a heap for each thread they would take 50 MB."""
+    assert told_alone("grown_by_threads_of_arrow", __name__, _ENVIRONMENT) < 30
+
+
+@pytest.mark.parametrize(("chosen", "used"), [("", "jemalloc"), ("system", "system")])
+def test_a_user_may_choose_arrow_s_memory(
+    monkeypatch: pytest.MonkeyPatch, chosen: str, used: str
+) -> None:
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", chosen)
+    assert _environment() == {**_ENVIRONMENT, "ARROW_DEFAULT_MEMORY_POOL": used}
 
 
 def test_a_call_in_a_forked_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

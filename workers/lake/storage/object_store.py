@@ -137,22 +137,26 @@ class ObjectStore(TableStore):
 
     def _write(self, small: WholeObjects, path: str, content: pa.Buffer) -> None:
         """Write a small object, by pyarrow if obstore did not bring the request to an end."""
-        try:
-            if small.write(_in_bucket(path), content):
-                return
-        except BaseException:  # a signal: the object may be there
-            self.remove(path)
-            raise
-        with self._stream(path) as file:
-            file.write(content)
+        with self._removed_on_error(path):
+            if not small.write(_in_bucket(path), content):
+                with self._upload(path) as file:
+                    file.write(content)
 
     @contextlib.contextmanager
     def _stream(self, path: str) -> Iterator[Any]:
         """An upload of parts by pyarrow, removed when the block raises."""
-        file = self._system.open_output_stream(key_of(path), compression=None)
+        file = self._upload(path)
+        with self._removed_on_error(path), file:
+            yield file
+
+    def _upload(self, path: str) -> Any:
+        return self._system.open_output_stream(key_of(path), compression=None)
+
+    @contextlib.contextmanager
+    def _removed_on_error(self, path: str) -> Iterator[None]:
+        """Remove the object after any error: also behind a signal the object may be there."""
         try:
-            with file:
-                yield file
+            yield
         except BaseException:
             self.remove(path)
             raise

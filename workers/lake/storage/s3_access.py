@@ -95,17 +95,17 @@ class S3Access(StoreAccess):
 
         For path style, the URL is the store's, and the bucket's name follows.
         """
-        scheme, _, host = self.endpoint.rpartition("://")
+        scheme, host = self._scheme_and_host()
         if not host:
             if not _AMAZON_REGION.fullmatch(self.region):
                 return None
             host = f"s3.{self.region}.amazonaws.com"
         if self.is_path_style(bucket):
-            return f"{scheme or 'https'}://{host.rstrip('/')}"
+            return f"{scheme}://{host}"
         # Pyarrow has the path in place of such a host's name, whatever was asked for.
-        if _is_number(host) or not _HOST_NAME.fullmatch(bucket.name):
+        if _may_be_number(host) or not _HOST_NAME.fullmatch(bucket.name):
             return None
-        return f"{scheme or 'https'}://{bucket.name}.{host.rstrip('/')}"
+        return f"{scheme}://{bucket.name}.{host}"
 
     def is_path_style(self, bucket: Bucket) -> bool:
         """Is the bucket's name in the path, in place of the host's name?
@@ -113,6 +113,11 @@ class S3Access(StoreAccess):
         Amazon's certificates are for one more part of a host's name; a bucket's name may have dots.
         """
         return self.path_style if self.endpoint else not _HOST_NAME.fullmatch(bucket.name)
+
+    def _scheme_and_host(self) -> tuple[str, str]:
+        """The two parts of the endpoint; the second one with the port, and empty for Amazon's."""
+        scheme, _, host = self.endpoint.rpartition("://")
+        return scheme or "https", host.rstrip("/")
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of pyarrow's ``S3FileSystem``."""
@@ -123,15 +128,15 @@ class S3Access(StoreAccess):
         if self.region:
             given["region"] = self.region
         if self.endpoint:
-            scheme, _, host = self.endpoint.rpartition("://")
-            given |= {"endpoint_override": host.rstrip("/"), "scheme": scheme or "https"}
+            scheme, host = self._scheme_and_host()
+            given |= {"endpoint_override": host, "scheme": scheme}
             given["force_virtual_addressing"] = not self.path_style
         return given
 
 
-def _is_number(host: str) -> bool:
-    """Is a host, with a port or without, an address in numbers?"""
-    return not host.rstrip("/").partition(":")[0].rpartition(".")[2].isalpha()
+def _may_be_number(host: str) -> bool:
+    """May a host, with a port or without, be an address in numbers? Letters at the end say no."""
+    return not host.partition(":")[0].rpartition(".")[2].isalpha()
 
 
 def settle_checksums(endpoint: str = "") -> None:

@@ -2,8 +2,8 @@
 
 A batch writes many small files. Pyarrow reads a small object by two requests, of which the first
 asks for the size. For each upload pyarrow takes 10 MB of memory, and fills them with zeros behind
-the content: processor time that other uploads wait for. Measured with
-70 objects of 3 KB, 32 at a time, each request 30 ms longer; memory on top of the process's own::
+the content: processor time that other uploads wait for. Measured with 70 objects of 3 KB, 32 at a
+time, each request 30 ms longer; memory on top of the process's own::
 
                written            read
     pyarrow    0.28 s   440 MB    0.20 s
@@ -19,8 +19,8 @@ Pyarrow has all the rest: large objects, listings, copies and removals, and ever
 Obstore never has the last word. A request that obstore does not bring to an end is made by pyarrow,
 with pyarrow's patience and words, and for PYARROW_ALONE_SECONDS pyarrow has all requests of the
 bucket, longer and longer until obstore succeeds: the certificate of a store may be one that only
-pyarrow takes, or the line too slow for S3_REQUEST_SECONDS. A write that is made twice has the same
-name and content. The store's answer must tell the content's MD5, or else the object's size is
+pyarrow takes, or the line too slow for OBSTORE_REQUEST_SECONDS. A write that is made twice has the
+same name and content. The store's answer must tell the content's MD5, or else the object's size is
 asked for: obstore follows a redirection to any page, and takes the page for an answer.
 """
 
@@ -43,13 +43,13 @@ import pyarrow as pa
 from config.monitor_limits import (
     LENT_KEY_SESSIONS,
     LONGEST_PYARROW_ALONE_SECONDS,
+    OBSTORE_CONNECT_SECONDS,
+    OBSTORE_FIRST_PAUSE_SECONDS,
+    OBSTORE_IDLE_CONNECTION_SECONDS,
+    OBSTORE_LONGEST_PAUSE_SECONDS,
+    OBSTORE_REPEATED_ATTEMPTS,
+    OBSTORE_REQUEST_SECONDS,
     PYARROW_ALONE_SECONDS,
-    S3_CONNECT_SECONDS,
-    S3_FIRST_PAUSE_SECONDS,
-    S3_IDLE_CONNECTION_SECONDS,
-    S3_LONGEST_PAUSE_SECONDS,
-    S3_REQUEST_ATTEMPTS,
-    S3_REQUEST_SECONDS,
     STORE_THREADS,
 )
 from workers.lake.storage.bucket import Bucket
@@ -147,8 +147,7 @@ class WholeObjects:
         except FileNotFoundError:
             return
         except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
+            _check_that_obstore_failed(error)
             now = self._clock()
             if now >= self._pyarrow_until:  # the first of those that ran together
                 self._pyarrow_until = now + self._pause
@@ -156,6 +155,15 @@ class WholeObjects:
             log.debug("action=small_objects a request is left to pyarrow: %s", type(error).__name__)
         else:
             self._pause = PYARROW_ALONE_SECONDS
+
+
+def _check_that_obstore_failed(error: BaseException) -> None:
+    """Raise the error again if obstore has nothing to do with it: a signal, an exit.
+
+    A panic of Rust's is no ``Exception``, and its class can only be told by name.
+    """
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
 
 
 def is_plain(key: str) -> bool:
@@ -194,22 +202,23 @@ def whole_objects(bucket: Bucket, access: StoreAccess | None) -> WholeObjects | 
             credential_provider=lambda: keys,
             client_options={
                 "allow_http": address.startswith("http://"),
-                "connect_timeout": timedelta(seconds=S3_CONNECT_SECONDS),
-                "timeout": timedelta(seconds=S3_REQUEST_SECONDS),
-                "pool_idle_timeout": timedelta(seconds=S3_IDLE_CONNECTION_SECONDS),
+                "connect_timeout": timedelta(seconds=OBSTORE_CONNECT_SECONDS),
+                "timeout": timedelta(seconds=OBSTORE_REQUEST_SECONDS),
+                "pool_idle_timeout": timedelta(seconds=OBSTORE_IDLE_CONNECTION_SECONDS),
                 "pool_max_idle_per_host": f"{STORE_THREADS}",
             },
             retry_config={
-                "max_retries": S3_REQUEST_ATTEMPTS,
-                "retry_timeout": timedelta(seconds=S3_REQUEST_SECONDS),
+                "max_retries": OBSTORE_REPEATED_ATTEMPTS,
+                "retry_timeout": timedelta(seconds=OBSTORE_REQUEST_SECONDS),
                 "backoff": {
-                    "init_backoff": timedelta(seconds=S3_FIRST_PAUSE_SECONDS),
-                    "max_backoff": timedelta(seconds=S3_LONGEST_PAUSE_SECONDS),
+                    "init_backoff": timedelta(seconds=OBSTORE_FIRST_PAUSE_SECONDS),
+                    "max_backoff": timedelta(seconds=OBSTORE_LONGEST_PAUSE_SECONDS),
                     "base": 2,
                 },
             },
         )
-    except Exception as error:
+    except BaseException as error:
+        _check_that_obstore_failed(error)
         log.debug("action=small_objects pyarrow has the bucket: %s", type(error).__name__)
         return None
     return WholeObjects(store)

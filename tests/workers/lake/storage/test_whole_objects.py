@@ -256,6 +256,24 @@ def test_pyarrow_is_asked_for_longer_and_longer_after_errors(error: BaseExceptio
         now += PYARROW_ALONE_SECONDS / 2
 
 
+def test_a_signal_is_no_error_of_obstore_s() -> None:
+    store: Any = Refusing(KeyboardInterrupt())
+    objects = WholeObjects(store)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            objects.write("a", pa.py_buffer(b"0"))
+    assert store.calls == 2
+
+
+def test_a_panic_of_the_beginning_leaves_all_to_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def panic(*_: object, **__: object) -> None:
+        raise Panic
+
+    monkeypatch.setattr("obstore.store.S3Store", panic)
+    assert whole_objects(BUCKET, S3Access("k", "s", "eu-west-1")) is None
+    whole_objects.cache_clear()
+
+
 def test_a_missing_object_is_no_reason_to_leave_obstore() -> None:
     store: Any = Refusing(FileNotFoundError())
     objects = WholeObjects(store)
@@ -291,7 +309,7 @@ def test_an_error_is_told_by_pyarrow_and_nothing_stays(
 
 def test_a_frozen_store_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The object may have arrived: pyarrow writes the same once more."""
-    monkeypatch.setattr(module, "S3_REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(module, "OBSTORE_REQUEST_SECONDS", 0.3)
     thawed = threading.Event()
     with played() as playing:
         playing.waits = lambda number: number > 0 or thawed.wait(30)
