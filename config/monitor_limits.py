@@ -274,3 +274,5 @@ COPY_FOOTERS_FILES: Final = 100
 the footers: a footer has kilobytes, and a partitioned table many files."""
 PYTHON_START_SECONDS: Final = 5.0
 """The time that a command, or a worker, waits at the end for Spark's Python to have started."""
+CONFIRMED_FILE_SECONDS: Final = 30.0
+"""The age up to which a commit does not ask an object store whether a staged file is there."""

@@ -43,12 +43,14 @@ class Destination(Protocol):
         stamp: Stamp,
         layout: NewLayout = PLAIN,
         publisher_columns: str = "",
+        branch: str = "",
     ) -> LakeTable:
         """Create the namespace and the table; ``main`` gets an empty snapshot with the stamp.
 
         A stamp with a source is left out: a commit to ``main`` of a shared table would hide the
         positions that workers of other sources have published meanwhile. ``publisher_columns`` is
-        kept in the table (``LakeTable``).
+        kept in the table (``LakeTable``). ``branch`` is what the caller creates next, at the
+        snapshot: the branch may come with the table already.
         """
 
     def generated_columns(

@@ -73,6 +73,7 @@ class NewTable:
     """A new table, besides the columns. ``relid`` is part of the name of the folder.
 
     ``publisher_columns``: see ``LakeTable``. ``is_merged``: Spark writes the rows, by MERGE.
+    ``branch`` begins at the table's first snapshot; empty for no branch.
     """
 
     owner: str
@@ -81,6 +82,7 @@ class NewTable:
     layout: NewLayout = PLAIN
     publisher_columns: str = ""
     is_merged: bool = False
+    branch: str = ""
 
 
 def layout_of(options: TableOptions) -> NewLayout:

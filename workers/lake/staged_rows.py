@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from config.monitor_limits import CONFIRMED_FILE_SECONDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +94,7 @@ class OwnFiles:
     From the moment a commit is asked to add them they are ``committed``: whatever became of the
     commit, they may belong to the table. Until then this process removes them with ``remove``, by
     their paths. With ``takes_deletes`` the files keep the order of the staged rows, and a commit
-    may delete rows by position.
+    may delete rows by position. ``since`` is the monotonic time at which the first was written.
     """
 
     files: tuple[NewFile, ...]
@@ -99,6 +102,12 @@ class OwnFiles:
     remove: Callable[[Collection[str]], None] = field(repr=False, compare=False)
     committed: bool = False
     takes_deletes: bool = False
+    since: float = field(default_factory=time.monotonic, compare=False)
+
+    @property
+    def may_be_gone(self) -> bool:
+        """Were the files written so long ago that a commit asks whether they are there?"""
+        return time.monotonic() - self.since > CONFIRMED_FILE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,5 +132,6 @@ def joined_files(first: Staged | None, second: Staged) -> Staged | None:
         return None
     takes_deletes = one.takes_deletes and other.takes_deletes
     files = one.files + other.files
-    own = OwnFiles(files, one.layout_id, one.remove, takes_deletes=takes_deletes)
+    since = min(one.since, other.since)
+    own = OwnFiles(files, one.layout_id, one.remove, takes_deletes=takes_deletes, since=since)
     return Staged(first.rows + second.rows, own=own)

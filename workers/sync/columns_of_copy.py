@@ -28,7 +28,7 @@ from workers.changes.rules_of_rows import check_same_rules
 from workers.lake.column_changes import AddColumn
 from workers.lake.destination import Destination
 from workers.lake.sources import owner_of
-from workers.lake.table import LakeIdent, LakeTable
+from workers.lake.table import LakeTable
 from workers.publisher.remote_table import RemoteTable
 from workers.publisher.table_shape import TableShape
 
@@ -39,24 +39,26 @@ def prepare_columns(
     remote: RemoteTable,
     shape: TableShape | None,
     dest: Destination,
+    lake: LakeTable | None,
     *,
     drops: bool,
-) -> ColumnsOfCopy:
-    """Plan the columns of a copy, and make the first step."""
-    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+) -> tuple[ColumnsOfCopy, LakeTable | None]:
+    """Plan the columns of a copy to the table ``lake``, if there is one, and make the first step.
+
+    Returns the plan, and the table behind the first step.
+    """
     options = sub.table_options(rel.nspname, rel.relname)
     if options.shared or not dest.changes_columns:
-        return ColumnsOfCopy()
-    lake = dest.table(ident)
+        return ColumnsOfCopy(), lake
     if lake is None or lake.owner != owner_of(sub, rel):
-        return ColumnsOfCopy()
+        return ColumnsOfCopy(), lake
     before = from_text(lake.publisher_columns) if lake.publisher_columns else None
     name, names = qualified_name(rel.nspname, rel.relname), list(options.guarded)
     check_guarded(name, names, options, before=before, shape=shape)
     if not rel.recopy and (options.adopt or not is_new(lake)):
         if before is not None and lake.records:
             check_same_rules(name, [each.name for each in remote.columns], before, options)
-        return ColumnsOfCopy()
+        return ColumnsOfCopy(), lake
     gone: Collection[int] = shape.dropped if drops and shape is not None else ()
     if shape is not None and options.excluded:
         left_out = guarded_columns(shape, options)
@@ -84,8 +86,9 @@ def prepare_columns(
     )
     plan = _with_nulled(plan, remote, lake, options)
     if plan.now:
-        dest.change_columns(ident, plan.now, lambda _columns: lake.publisher_columns)
-    return plan
+        text = lake.publisher_columns
+        lake = dest.change_columns(lake.ident, plan.now, lambda _columns: text)
+    return plan, lake
 
 
 def _with_nulled(

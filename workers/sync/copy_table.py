@@ -100,7 +100,7 @@ def copy_table(
     published = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
     remote = checked_columns(published, options)
     shape = fetch_shape(conn, remote.relid, sub.subpublications)
-    drops = options.on_dropped_column or process.settings.on_dropped_column
+    drops = (options.on_dropped_column or process.settings.on_dropped_column) == "drop"
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
@@ -108,15 +108,13 @@ def copy_table(
     nodes = _nodes(conn, sub, remote)
     ranges = _ranges(process, conn, remote, leaves, dest, CSV if nodes is None else BINARY, by_ctid)
     source = source_of(sub, rel)
-    # The lock lets a single source of a shared table create the table.
-    locks = TableLocks(process.data_dir if source else None)
+    locks = TableLocks(process.data_dir if source else None)  # one source makes a shared table
     with locks.held([ident]):
-        plan = prepare_columns(sub, rel, remote, shape, dest, drops=drops == "drop")
+        plan, found = prepare_columns(sub, rel, remote, shape, dest, dest.table(ident), drops=drops)
         options = plan.options(options)
-        what = shape, rel, published, options, plan
-        remembered = partial(columns_to_remember, *what, dest=dest)
-        former = process.store.former_owners()
-        lake = prepare_lake_table(sub, rel, remote, options, dest, former, remembered)
+        remembered = partial(columns_to_remember, shape, rel, published, options, plan, dest=dest)
+        of = sub, rel, remote, options, dest, found, process.store.former_owners(), remembered
+        lake = prepare_lake_table(*of, branch="" if source else branch)
     choose_lake_writer(dest, process.store, rel, options)
     text = remember_columns(remembered(lake.columns), lake, dest) or masks_text(options, rel.epoch)
     base = lake.snapshot_id

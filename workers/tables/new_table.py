@@ -64,13 +64,17 @@ def prepare_lake_table(
     remote: RemoteTable,
     options: TableOptions,
     dest: Destination,
+    lake: LakeTable | None,
     former_owners: Collection[str],
     remembered: Callable[[Sequence[LakeColumn]], str | None] = lambda _columns: None,
+    branch: str = "",
 ) -> LakeTable:
-    """Make, find or adopt the lake table; 42P07 if an existing table has a different owner.
+    """Make the lake table, or adopt ``lake``; 42P07 if ``lake`` has a different owner.
 
+    ``lake`` is the table as the caller has just read it, None if there is no table.
     ``remembered`` returns the text that a table is made with (``LakeTable.publisher_columns``),
-    from the columns with the field ids that they will have.
+    from the columns with the field ids that they will have. ``branch`` is a branch that the caller
+    creates next: see ``Destination.create_table``.
     """
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     stamp = stamp_at(replace(rel, floor=InvalidXLogRecPtr), InvalidXLogRecPtr, source_of(sub, rel))
@@ -80,7 +84,6 @@ def prepare_lake_table(
     if stamp.source:
         check_source_column(f"{rel.nspname}.{rel.relname}", needed)
         needed.append(SOURCE_COLUMN)
-    lake = dest.table(ident)
     if lake is None or (lake.owner == owner == SHARED and lake.snapshot_id is None):
         check_generated(needed, options.generated, ident)
         columns = new_columns(remote, options, ident, dest)
@@ -96,6 +99,7 @@ def prepare_lake_table(
             stamp=stamp,
             layout=layout,
             publisher_columns=text or "",
+            branch=branch,
         )
     if lake.owner != owner:
         if not options.adopt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from catalog.pg_subscription_rel import SubscriptionRel
 from tests.workers.subscribed import COLUMNS, EPOCH, Subscribed
 from workers.lake.memory.destination import MemoryDestination
 from workers.lake.sources import source_of
-from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, Stamp
+from workers.lake.table import SHARED, SOURCE_COLUMN, LakeIdent, LakeTable, Stamp
 from workers.publisher.fingerprint import PublishedActions
 from workers.publisher.remote_table import ColumnType, RemoteColumn, RemoteTable
 from workers.tables.new_table import lake_columns, new_columns, prepare_lake_table
@@ -45,36 +46,49 @@ def subscribed(world: Subscribed, lake_table: str = "new") -> SubscriptionRel:
     return replace(rel, lake_table=lake_table, floor=LSN(70), lake_lsn=InvalidXLogRecPtr)
 
 
+def prepare(
+    world: Subscribed,
+    rel: SubscriptionRel,
+    remote: RemoteTable,
+    options: TableOptions,
+    former_owners: Sequence[str] = (),
+) -> LakeTable:
+    """What a copy does: it reads the lake table first."""
+    dest = MemoryDestination(world.lake)
+    found = dest.table(LakeIdent(rel.lake_schema, rel.lake_table))
+    return prepare_lake_table(world.sub, rel, remote, options, dest, found, former_owners)
+
+
 def test_a_table_that_is_not_there_is_made_with_the_present_copy_at_no_position(
     world: Subscribed,
 ) -> None:
-    dest, rel = MemoryDestination(world.lake), subscribed(world)
-    made = prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
+    rel = subscribed(world)
+    made = prepare(world, rel, T, TableOptions())
     assert made.owner == "u"
     assert made.columns == lake_columns(T, TableOptions(), NEW)
     assert made.stamp == Stamp(origin_name(rel.srsubid), LSN(0), EPOCH, LSN(0))
-    again = prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
+    again = prepare(world, rel, T, TableOptions())
     assert again.snapshot_id == made.snapshot_id, "it is found"
 
 
 def test_a_table_of_another_owner_is_refused_or_adopted(world: Subscribed) -> None:
-    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    rel = subscribed(world)
     stamp = Stamp("pg_9", LSN(5), "other", LSN(0))
-    dest.create_table(NEW, COLUMNS, owner="x", relid=9, stamp=stamp)
+    MemoryDestination(world.lake).create_table(NEW, COLUMNS, owner="x", relid=9, stamp=stamp)
     with pytest.raises(ReplicationError, match="already exists") as caught:
-        prepare_lake_table(world.sub, rel, T, TableOptions(), dest, former_owners=())
+        prepare(world, rel, T, TableOptions())
     assert caught.value.code == "42P07"
     adopting = TableOptions(adopt=True)
-    adopted = prepare_lake_table(world.sub, rel, T, adopting, dest, former_owners=("x",))
+    adopted = prepare(world, rel, T, adopting, former_owners=("x",))
     assert adopted.owner == "u"
     assert adopted.stamp == Stamp(origin_name(rel.srsubid), LSN(0), EPOCH, LSN(0))
 
 
 def test_a_table_that_lacks_a_published_column_is_refused(world: Subscribed) -> None:
-    dest, rel = MemoryDestination(world.lake), subscribed(world, "a")
+    rel = subscribed(world, "a")
     wide = remote(("id", INTEGER), ("v", INTEGER), ("w", INTEGER))
     with pytest.raises(ReplicationError, match='missing replicated column: "w"'):
-        prepare_lake_table(world.sub, rel, wide, TableOptions(), dest, former_owners=())
+        prepare(world, rel, wide, TableOptions())
 
 
 @pytest.mark.parametrize("added", ["tags.element", "_file"])
@@ -83,19 +97,19 @@ def test_a_column_that_joined_since_has_a_name_that_a_new_table_cannot_have(
 ) -> None:
     """A copy into a lake table that was dropped: Iceberg would fail with XX000, in a loop."""
     texts = ColumnType(1009, -1, "pg_catalog", "_text", "b", TEXT)
-    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    rel = subscribed(world)
     since = remote(("id", INTEGER), ("tags", texts), (added, TEXT))
     with pytest.raises(ReplicationError, match=f'"{added}" of table "public.a"') as caught:
-        prepare_lake_table(world.sub, rel, since, TableOptions(), dest, former_owners=())
+        prepare(world, rel, since, TableOptions())
     assert caught.value.code == "42939"
     assert f'Map column "{added}" to another name' in (caught.value.hint or "")
     assert NEW not in world.lake.tables
     renamed = TableOptions(columns=((added, "other"),))
-    prepare_lake_table(world.sub, rel, since, renamed, dest, former_owners=())
+    prepare(world, rel, since, renamed)
     as_text = TableOptions(on_unrepresentable="text")
     scalar = remote(("id", INTEGER), ("tags", TEXT), ("tags.element", TEXT))
     other = subscribed(world, "other")
-    prepare_lake_table(world.sub, other, scalar, as_text, dest, former_owners=())
+    prepare(world, other, scalar, as_text)
 
 
 def test_a_list_is_refused_for_arrays_without_commas(world: Subscribed) -> None:
@@ -103,30 +117,30 @@ def test_a_list_is_refused_for_arrays_without_commas(world: Subscribed) -> None:
     shape = ColumnType(20000, -1, "public", "shape", "b", delimiter=":")
     shapes = ColumnType(20001, -1, "public", "_shape", "b", shape)
     texts = ColumnType(1009, -1, "pg_catalog", "_text", "b", INTEGER)
-    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    rel = subscribed(world)
     with_list, with_shapes = remote(("v", texts)), remote(("v", shapes))
-    prepare_lake_table(world.sub, rel, with_list, TableOptions(), dest, former_owners=())
+    prepare(world, rel, with_list, TableOptions())
     with pytest.raises(ReplicationError, match='column "v" of lake table') as caught:
-        prepare_lake_table(world.sub, rel, with_shapes, TableOptions(), dest, former_owners=())
+        prepare(world, rel, with_shapes, TableOptions())
     assert caught.value.code == "0A000"
     assert '":"' in (caught.value.detail or "")
     other = subscribed(world, "other")
-    made = prepare_lake_table(world.sub, other, with_shapes, TableOptions(), dest, former_owners=())
+    made = prepare(world, other, with_shapes, TableOptions())
     assert made.columns[0].type == pa.string()
-    prepare_lake_table(world.sub, other, with_shapes, TableOptions(), dest, former_owners=())
+    prepare(world, other, with_shapes, TableOptions())
 
 
 def test_a_shared_table_has_the_source_column_and_no_owner_of_its_own(world: Subscribed) -> None:
     world.declare("a", shared=True)
-    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    rel = subscribed(world)
     options = world.sub.tables["public.a"]
-    made = prepare_lake_table(world.sub, rel, T, options, dest, former_owners=())
+    made = prepare(world, rel, T, options)
     assert made.owner == SHARED
     assert [column.name for column in made.columns] == ["id", "v", SOURCE_COLUMN]
     assert made.position(source_of(world.sub, rel)) is None, "a copy or a join gives it one"
     taken = remote(("id", INTEGER), (SOURCE_COLUMN, INTEGER))
     with pytest.raises(ReplicationError, match="is in the way"):
-        prepare_lake_table(world.sub, rel, taken, options, dest, former_owners=())
+        prepare(world, rel, taken, options)
 
 
 def test_types_without_exact_values_in_the_lake_may_be_text() -> None:
@@ -143,9 +157,9 @@ def test_a_generated_column_comes_before_the_source(world: Subscribed) -> None:
 
 
 def test_columns_have_the_names_of_the_mapping(world: Subscribed) -> None:
-    dest, rel = MemoryDestination(world.lake), subscribed(world)
+    rel = subscribed(world)
     options = TableOptions(columns=(("id", "key"),), generated=(("w", "key + 1"),))
-    made = prepare_lake_table(world.sub, rel, T, options, dest, former_owners=())
+    made = prepare(world, rel, T, options)
     assert [column.name for column in made.columns] == ["key", "v", "w"]
-    again = prepare_lake_table(world.sub, rel, T, options, dest, former_owners=())
+    again = prepare(world, rel, T, options)
     assert again.columns == made.columns, "a mapped column is found"

@@ -57,10 +57,17 @@ def list_files(api: JavaApi, ident: LakeIdent, branch: str) -> FileList:
 
 
 def commit_files(
-    api: JavaApi, table: Any, ident: LakeIdent, branch: str, change: FileChange
+    api: JavaApi,
+    table: Any,
+    ident: LakeIdent,
+    branch: str,
+    change: FileChange,
+    on_known_state: bool = False,
 ) -> FileTotals:
-    """See ``FileCommits.commit_files``. The commit reads the newest state of ``table``."""
-    made = _new_snapshot(api, table, ident, branch, change).commit()
+    """See ``FileCommits.commit_files``. The commit reads the newest state of ``table``, or begins
+    with the state that ``table`` has (``on_known_state``).
+    """
+    made = _new_snapshot(api, table, ident, branch, change, on_known_state=on_known_state).commit()
     _expect_removed(ident, change, made)
     return _totals(ident, made)
 
@@ -75,7 +82,7 @@ def hold_files(
     main = main_below(table.operations().current(), branch)
     if main is None:
         return None
-    new = _new_snapshot(api, table, ident, branch, change, main)
+    new = _new_snapshot(api, table, ident, branch, change, main, on_known_state=True)
     try:
         new.write()
         _expect_removed(ident, change, new.made)
@@ -93,6 +100,8 @@ def _new_snapshot(
     branch: str,
     change: FileChange,
     main: int | None = None,
+    *,
+    on_known_state: bool,
 ) -> NewSnapshot:
     """The snapshot of the change, to be added to the branch, and to ``main`` if that is given.
 
@@ -119,9 +128,8 @@ def _new_snapshot(
         if main is not None:
             check_main(ident, base, branch, main)
 
-    known = main is not None
-    refs = [branch, MAIN] if known else [branch]
-    return NewSnapshot(api, table, update, refs, check, _new_manifests(change), known)
+    refs = [branch] if main is None else [branch, MAIN]
+    return NewSnapshot(api, table, update, refs, check, _new_manifests(change), on_known_state)
 
 
 def _expect_removed(ident: LakeIdent, change: FileChange, made: Any) -> None:

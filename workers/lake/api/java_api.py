@@ -23,6 +23,9 @@ _REST_CATALOG: Final = f"{_ICEBERG}.rest.RESTCatalog"
 _CATALOG_CONF: Final = f"spark.sql.catalog.{CATALOG}"
 _DELETES: Final = "DELETES"
 """The content of a manifest of delete files. ``readPaths`` refuses such a manifest."""
+BRANCH_AGE_MS: Final = 2**63 - 1
+"""For ever. Without an age a branch could expire by ``history.expire.max-ref-age-ms`` during a long
+copy. The age also marks a branch that was created here: see ``tip_to_publish``."""
 _MISSING: Final = re.compile(
     r"org\.apache\.iceberg\.exceptions\.NoSuch\w*(Table|Namespace)Exception\b"
 )
@@ -75,6 +78,7 @@ class JavaApi:
         self._table_metadata = iceberg.TableMetadata
         self._manifests = iceberg.ManifestFiles
         self._refs = iceberg.SnapshotRef
+        self._base_table = iceberg.BaseTable
         self._reachable_files = iceberg.ReachableFileUtil
         self._removal = iceberg.CatalogUtil
         self._sets = iceberg.relocated.com.google.common.collect.Sets
@@ -138,10 +142,14 @@ class JavaApi:
         """Set ``main`` to a snapshot of the table, if the metadata is still ``base``."""
         operations.commit(base, self.with_snapshot(base, tip, MAIN))
 
-    def set_branch(self, operations: Any, branch: str, at: int, max_age: int) -> None:
-        """Set a branch, which need not exist, to a snapshot of the table, and its age in ms."""
+    def made_table(self, transaction: Any) -> Any:
+        """The table that a transaction has just made, in the state of the catalog's answer."""
+        return self._base_table(transaction.underlyingOps(), transaction.table().name())
+
+    def set_branch(self, operations: Any, branch: str, at: int) -> None:
+        """Set a branch, which need not exist, to a snapshot of the table, for ever."""
         base = operations.current()
-        ref = self._refs.branchBuilder(at).maxRefAgeMs(max_age).build()
+        ref = self._refs.branchBuilder(at).maxRefAgeMs(BRANCH_AGE_MS).build()
         operations.commit(base, self._table_metadata.buildFrom(base).setRef(branch, ref).build())
 
     def lists_endpoint(self, name: str) -> bool:

@@ -24,25 +24,34 @@ state has snapshot 7, the object has 6. The table is loaded, and the commit is m
 
 A commit that is held (``held_commits``) keeps the object until the publication.
 
+The first object of a table that a worker makes is that of the creation. Layout, branch and first
+commit of a copy take the object in turn, and each spares a request: a copy of a small table is
+mostly waiting for requests. A branch begins at a snapshot that the caller names. If the object does
+not have the snapshot, or the catalog refuses, the table is loaded. Whatever Spark commits makes the
+object worthless: ``forget``.
+
 A commit begins with the list of manifests of the commit before: two requests to a store, one behind
 the other. Where the answer to a commit brought the table's new state, a thread of its own has the
 list read behind the publication (``ManifestLists``), while the worker writes files of the next
-batch.
+batch. Behind the creation of a branch the list is read while the rows of the copy arrive.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from catalog.errcodes import SerializationFailure
 from config.limits import LOADED_AT_ONCE_TABLES, LOADED_TABLE_SECONDS
 from workers.lake.api.file_commits import commit_files, hold_files
 from workers.lake.api.held_commits import HeldCommit, unpublished
-from workers.lake.api.java_api import JavaApi
+from workers.lake.api.java_api import BRANCH_AGE_MS, JavaApi
 from workers.lake.api.manifest_lists import ManifestLists
 from workers.lake.api.move_main import Seen, look, look_at_known, tip_of_known
 from workers.lake.interfaces.table_api import FileChange, FileTotals
@@ -82,14 +91,15 @@ class LoadedTables:
         known = self._take(api, ident)
         if known is not None:
             try:
-                return self._commit(known, ident, branch, change)
+                return self._commit(known, ident, branch, change, known=True)
             except SerializationFailure:
                 pass
-        return self._commit(_Loaded(api, api.load(ident), self.clock()), ident, branch, change)
+        return self._commit(self._load(api, ident), ident, branch, change, known=False)
 
     def _commit(
-        self, loaded: _Loaded, ident: LakeIdent, branch: str, change: FileChange
+        self, loaded: _Loaded, ident: LakeIdent, branch: str, change: FileChange, *, known: bool
     ) -> FileTotals:
+        """Commit or hold the change; ``known``: the state may be of a moment ago."""
         stamp = stamp_in(change.summary) if change.may_hold else None
         if stamp is not None and len(self._held) < LOADED_AT_ONCE_TABLES:
             held = hold_files(loaded.api, loaded.table, ident, branch, change, stamp)
@@ -97,9 +107,53 @@ class LoadedTables:
                 commit, totals = held
                 self._held[ident] = _Held(commit, loaded)
                 return totals
-        totals = commit_files(loaded.api, loaded.table, ident, branch, change)
+        # A table of a Hadoop catalog compares with nothing but the state that it was given.
+        known = known and loaded.api.answers_with_state
+        totals = commit_files(loaded.api, loaded.table, ident, branch, change, known)
         self._keep(ident, loaded)
         return totals
+
+    def created(self, api: JavaApi, ident: LakeIdent, transaction: Any) -> Any:
+        """The object of a table that ``transaction`` has made, kept for the steps that follow."""
+        if api.answers_with_state:
+            loaded = _Loaded(api, api.made_table(transaction), self.clock())
+        else:
+            loaded = self._load(api, ident)
+        self._keep(ident, loaded)
+        return loaded.table
+
+    @contextlib.contextmanager
+    def lent(self, api: JavaApi, ident: LakeIdent) -> Iterator[Any]:
+        """The object of the table for reading, as of the commit before or newer."""
+        loaded = self._take(api, ident) or self._load(api, ident)
+        yield loaded.table
+        self._keep(ident, loaded)
+
+    def create_branch(self, api: JavaApi, ident: LakeIdent, branch: str, at: int | None) -> None:
+        """Create or replace a branch at a snapshot, by default at the newest of ``main``."""
+        known = self._take(api, ident) if api.answers_with_state and at is not None else None
+        if known is not None:
+            try:
+                return self._set_branch(known, ident, branch, at)
+            except Py4JJavaError:  # a branch may be set twice
+                pass
+        return self._set_branch(self._load(api, ident), ident, branch, at)
+
+    def _set_branch(self, loaded: _Loaded, ident: LakeIdent, branch: str, at: int | None) -> None:
+        api, table = loaded.api, loaded.table
+        if at is None:
+            current = table.currentSnapshot()
+            at = None if current is None else int(current.snapshotId())
+        if at is None:
+            created = table.manageSnapshots().createBranch(branch)
+            created.setMaxRefAgeMs(branch, BRANCH_AGE_MS).commit()
+            return
+        operations = table.operations()
+        ref = operations.current().ref(branch)
+        if ref is None or ref.snapshotId() != at:  # else it was made with the table
+            api.set_branch(operations, branch, at)
+        self._read_list(loaded, at)
+        self._keep(ident, loaded)
 
     def forget(self, ident: LakeIdent) -> None:
         """Load the table for the next commit."""
@@ -140,11 +194,15 @@ class LoadedTables:
 
     def _settle(self, ident: LakeIdent, loaded: _Loaded) -> None:
         held = self._held.pop(ident)
+        self._read_list(loaded, held.commit.snapshot_id)
+        self._keep(ident, loaded)
+
+    def _read_list(self, loaded: _Loaded, snapshot_id: int) -> None:
+        """Have the list of the snapshot read ahead, if the answer to a commit brought the state."""
         if loaded.api.answers_with_state:
-            snapshot = loaded.table.operations().current().snapshot(held.commit.snapshot_id)
+            snapshot = loaded.table.operations().current().snapshot(snapshot_id)
             if snapshot is not None:
                 self._lists.read(snapshot, loaded.table.io())
-        self._keep(ident, loaded)
 
     def move_main(self, api: JavaApi, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
         """Move ``main`` to the branch, which ends with ``stamp``; the snapshot of ``main`` then.
@@ -181,7 +239,7 @@ class LoadedTables:
             seen = look_at_known(api, known.table, part)
             if seen is not None:
                 return seen
-        fresh = _Loaded(api, api.load(part.ident), self.clock())
+        fresh = self._load(api, part.ident)
         seen = look(api, fresh.table, part)
         if seen.change is None:  # else the look behind the call has to read the table
             self._keep(part.ident, fresh)
@@ -190,7 +248,7 @@ class LoadedTables:
     def _look_at_held(self, api: JavaApi, part: Publication, held: _Held) -> Seen:
         commit = held.commit
         if commit.called:
-            fresh = _Loaded(api, api.load(part.ident), self.clock())
+            fresh = self._load(api, part.ident)
             base = fresh.table.operations().current()
             if commit.is_in(base):
                 return self._look_behind(api, part, _Held(commit, fresh), base)
@@ -209,6 +267,9 @@ class LoadedTables:
         commit.snapshot.remove_useless()
         self._settle(part.ident, loaded)
         return Seen(part.ident, int(base.ref(MAIN).snapshotId()), None)
+
+    def _load(self, api: JavaApi, ident: LakeIdent) -> _Loaded:
+        return _Loaded(api, api.load(ident), self.clock())
 
     def _take(self, api: JavaApi, ident: LakeIdent) -> _Loaded | None:
         """The object of the commit before, which is nobody else's until ``_keep``."""

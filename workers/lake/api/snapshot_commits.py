@@ -25,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ from catalog.errcodes import ReplicationError
 from config.limits import COMMIT_ATTEMPTS
 from config.monitor_limits import COMMIT_PAUSE_SECONDS
 from workers.lake.api.java_api import JavaApi
+from workers.lake.table import MAIN
 
 _REPLACED: Final = "manifests-replaced"
 """The manifests that a commit took apart, in the summary; the commit may have made useless ones."""
@@ -167,6 +168,26 @@ def _may_leave_some(summary: Any, manifests: int) -> bool:
     """Does the snapshot name fewer manifests than the commit has written, or more than expected?"""
     replaced = int(summary.get(_REPLACED) or 0)
     return bool(replaced) and int(summary.get(_CREATED) or 0) != replaced + manifests
+
+
+def create_with_snapshot(
+    api: JavaApi, builder: Any, summary: Mapping[str, str], branch: str
+) -> Any:
+    """Create the table of Iceberg's ``builder`` with an empty snapshot, by a single commit.
+
+    ``branch`` begins at the snapshot; empty for no branch. Returns the transaction. A failed
+    creation removes the list of the snapshot.
+    """
+    made = builder.createTransaction()
+    table = made.table()
+    append = made.newAppend().scanManifestsWith(api.in_this_thread)
+    for key, value in summary.items():
+        append.set(key, value)
+    first = NewSnapshot(api, table, append, [MAIN], lambda _base: None, manifests=0).commit()
+    if branch:
+        api.set_branch(table.operations(), branch, first.snapshotId())
+    made.commitTransaction()
+    return made
 
 
 def commit_pauses() -> list[float]:

@@ -26,14 +26,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from catalog.errcodes import FeatureNotSupported
 from catalog.table_layout import LayoutField
 from workers.lake.api import expired_files, file_commits
 from workers.lake.api.gateway import Gateway
 from workers.lake.api.held_commits import unpublished
-from workers.lake.api.java_api import is_missing
+from workers.lake.api.java_api import JavaApi, is_missing
 from workers.lake.api.late_commits import compares_by_itself, late_move_of_main
 from workers.lake.api.loaded_tables import LoadedTables
 from workers.lake.api.move_main import (
@@ -45,7 +45,7 @@ from workers.lake.api.move_main import (
     replace_columns,
 )
 from workers.lake.api.one_catalog import expect_commit
-from workers.lake.api.snapshot_commits import commit_pauses
+from workers.lake.api.snapshot_commits import commit_pauses, create_with_snapshot
 from workers.lake.api.table_store import store_of_table
 from workers.lake.column_changes import ColumnChange, Remember
 from workers.lake.connect.errors import LakeFailure, repeated
@@ -74,8 +74,6 @@ from workers.lake.sql.table_api import SqlTableApi
 from workers.lake.staged_rows import FileList
 from workers.lake.storage.store import TableStore
 from workers.lake.table import MAIN, LakeColumn, LakeIdent, Stamp
-
-_FOR_EVER: Final = 2**63 - 1
 
 
 class GatewayTableApi(TableApi, FileCommits, LateCommits):
@@ -164,27 +162,35 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         """The new table's metadata. LakeFailure if the table exists, and for further reasons.
 
         The call creates the table or has no effect. A late call of a dead worker finds the
-        successor's table.
+        successor's table. A REST catalog says by itself that the schema is missing.
         """
-        what = f'creating lake table "{ident}"'
-        with self._gateway.api(what) as api:
-            has_namespace = api.has_namespace(ident.schema)
-        if not has_namespace:
-            self._sql.create_schema(ident)
-        with self._gateway.api(what) as api:
+        with self._gateway.api(f'creating lake table "{ident}"') as api:
+            is_known = api.answers_with_state or api.has_namespace(ident.schema)
+        if is_known:
+            try:
+                return self._create(ident, columns, new, summary)
+            except LakeFailure as error:
+                if not is_missing(error.message):
+                    raise
+        self._sql.create_schema(ident)
+        return self._create(ident, columns, new, summary)
+
+    def _create(
+        self,
+        ident: LakeIdent,
+        columns: Sequence[LakeColumn],
+        new: NewTable,
+        summary: Mapping[str, str],
+    ) -> Mapping[str, Any]:
+        with self._gateway.api(f'creating lake table "{ident}"') as api:
             location = new.layout.location or new_location(api.warehouse, ident, new.relid)
             schema, properties = schema_json(columns), new_table_properties(new, location)
             builder = api.build_table(ident, schema, location, properties)
             api.lay_out(
                 builder, schema, new_spec(columns, new.layout), new_order(columns, new.layout)
             )
-            made = builder.createTransaction()
-            append = made.newAppend().scanManifestsWith(api.in_this_thread)
-            for key, value in summary.items():
-                append.set(key, value)
-            append.commit()
-            made.commitTransaction()
-            return api.metadata(ident)
+            made = create_with_snapshot(api, builder, summary, new.branch)
+            return api.metadata_of(ident, self._loaded.created(api, ident, made))
 
     def drop_table(self, ident: LakeIdent) -> None:
         """Drop the table with the files that may be deleted, through the Spark session."""
@@ -218,22 +224,12 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
 
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch. Never ``main``."""
-        repeated(lambda: self._create_branch(ident, branch, at), commit_pauses())
 
-    def _create_branch(self, ident: LakeIdent, branch: str, at: int | None) -> None:
-        with self._gateway.api(f'creating a branch of lake table "{ident}"') as api:
-            table = api.load(ident)
-            if at is None:
-                current = table.currentSnapshot()
-                at = None if current is None else current.snapshotId()
-            # Without an age the branch could expire by history.expire.max-ref-age-ms during a long
-            # copy. The age also marks a branch that was created here: see tip_to_publish.
-            if at is None:
-                table.manageSnapshots().createBranch(branch).setMaxRefAgeMs(
-                    branch, _FOR_EVER
-                ).commit()
-            else:
-                api.set_branch(table.operations(), branch, at, _FOR_EVER)
+        def create() -> None:
+            with self._gateway.api(f'creating a branch of lake table "{ident}"') as api:
+                self._loaded.create_branch(api, ident, branch, at)
+
+        repeated(create, commit_pauses())
 
     def drop_branch(self, ident: LakeIdent, branch: str) -> None:
         """Drop a branch."""
@@ -322,6 +318,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
 
     def set_main(self, ident: LakeIdent, snapshot_id: int) -> None:
         """Set ``main`` to a snapshot of the table."""
+        self._loaded.forget(ident)
         self._sql.set_main(ident, snapshot_id)
 
     # -- commits without rows, and maintenance ----------------------------------------------------
@@ -338,6 +335,7 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
         A fence on ``main`` of another catalog would be none: see ``one_catalog``.
         """
         columns = self.columns(ident) if columns is None else columns
+        self._loaded.forget(ident)
         self._sql.commit_empty(ident, ref, summary, columns)
         if self.beside and ref == MAIN:
             what = f'reading the snapshots of lake table "{ident}"'
@@ -382,13 +380,14 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             return api.metadata(ident)
 
     def metadata_and_store(
-        self, ident: LakeIdent, what: str
+        self, ident: LakeIdent, what: str, *, newest: bool = True
     ) -> tuple[Mapping[str, Any], TableStore | None]:
         """The same, and the store of the table's files, with the keys that Iceberg has."""
         with self._gateway.api(what) as api:
-            table = api.load(ident)
-            metadata = api.metadata_of(ident, table)
-            return metadata, store_of_table(table)
+            if newest:
+                return _metadata_and_store(api, ident, api.load(ident))
+            with self._loaded.lent(api, ident) as table:
+                return _metadata_and_store(api, ident, table)
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """The branch's newest snapshot."""
@@ -442,3 +441,9 @@ class GatewayTableApi(TableApi, FileCommits, LateCommits):
             if is_missing(error.message):
                 return None
             raise
+
+
+def _metadata_and_store(
+    api: JavaApi, ident: LakeIdent, table: Any
+) -> tuple[Mapping[str, Any], TableStore | None]:
+    return api.metadata_of(ident, table), store_of_table(table)

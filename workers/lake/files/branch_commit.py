@@ -176,7 +176,7 @@ class BranchCommits:
         for staged in parts.staged:
             staged.committed = True
         added_deletes = [file for file, _ in deletes.files]
-        staged_before = chain.from_iterable(own.files for own in parts.staged)
+        staged_before = chain.from_iterable(own.files for own in parts.staged if own.may_be_gone)
         new = chain(parts.files, added_deletes)
         change = FileChange(
             self.files.layout_id,

@@ -98,10 +98,10 @@ class RefusedFiles(FileCommits):
                 self._commits.remove_files(ident, files)
 
     def metadata_and_store(
-        self, ident: LakeIdent, what: str
+        self, ident: LakeIdent, what: str, *, newest: bool = True
     ) -> tuple[Mapping[str, Any], TableStore | None]:
         """See ``FileCommits``."""
-        return self._commits.metadata_and_store(ident, what)
+        return self._commits.metadata_and_store(ident, what, newest=newest)
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:
         """See ``FileCommits``."""

@@ -171,8 +171,9 @@ class FileSegmentWriter(SegmentWriter):
         return WriterEffect(self._counts.get(source, Counts()))
 
     def forget_files(self) -> None:
-        """Read the branch's files again: Spark commits to the branch now."""
+        """Read the table and the branch's files again: Spark commits to the branch now."""
         self.target.known.forget()
+        self.target.commits.forget(self.ident)
 
     # -- copy -------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ Three kinds of state:
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
@@ -155,6 +156,9 @@ class SparkTables:
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
 
+    def begin_branch(self, ident: LakeIdent, at: int | None) -> None:
+        """The table gets a new branch at snapshot ``at``, None for the newest of ``main``."""
+
 
 class FileTables(SparkTables):
     """The tables of a destination for which this process writes files and commits them by name."""
@@ -200,7 +204,7 @@ class FileTables(SparkTables):
             found = self._files.get(ident)
         if found is not None and not (isinstance(found, TableLayout) and found.store.is_stale):
             return found
-        found = layout_of(self._commits, ident)
+        found = layout_of(self._commits, ident, newest=found is not None)
         with self._lock:
             self._files[ident] = found
         return found
@@ -327,6 +331,17 @@ class FileTables(SparkTables):
     def forget(self, ident: LakeIdent) -> None:
         """Read the table and the branch's files again before the next use."""
         self._commits.forget(ident)
+        self._forget(ident)
+
+    def begin_branch(self, ident: LakeIdent, at: int | None) -> None:
+        """Read layout and files again. The table's state of a moment ago serves for that, if the
+        caller knows the snapshot.
+        """
+        if at is None:
+            self._commits.forget(ident)
+        self._forget(ident)
+
+    def _forget(self, ident: LakeIdent) -> None:
         with self._lock:
             self._files.pop(ident, None)
             _, known = self._known.pop(ident, ("", None))
@@ -334,14 +349,20 @@ class FileTables(SparkTables):
                 known.rows.forget()
 
 
-def layout_of(commits: FileCommits, ident: LakeIdent) -> TableLayout | Unwritable:
-    """How this process writes the files of a table as the table is now."""
+def layout_of(
+    commits: FileCommits, ident: LakeIdent, *, newest: bool = True
+) -> TableLayout | Unwritable:
+    """How this process writes the files of a table as the table is now, or was a moment ago.
+
+    Files of a former schema or partition spec stay valid. ``newest``: with new keys, too.
+    """
     what = f'reading lake table "{ident}"'
-    return read_layout(*commits.metadata_and_store(ident, what))
+    return read_layout(*commits.metadata_and_store(ident, what, newest=newest))
 
 
 def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch]) -> Staged:
     written: list[NewFile] = []
+    since = time.monotonic()
     try:
         write_staged_rows(
             files,
@@ -360,5 +381,6 @@ def _write(files: TableLayout, rows_of: RowsOf, batches: Iterable[pa.RecordBatch
         files.layout_id,
         partial(remove_all, files.store),
         takes_deletes=files.keeps_positions,
+        since=since,
     )
     return Staged(sum(file.rows for file in written), own=own)

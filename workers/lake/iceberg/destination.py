@@ -106,7 +106,7 @@ class IcebergDestination(Destination):
         self._columns = KnownColumns(self._tables, self._file_tables.forget)
         self._generated = CheckedGenerated(self._sessions, self._columns)
         self._others = KnownOthers(self._sessions, finds=settings.track_commit_timestamp)
-        self._format_version = max(format_version, SINCE if settings.track_commit_timestamp else 0)
+        self._version = max(format_version, SINCE if settings.track_commit_timestamp else 0)
         self._durability = Durability(self._tables, self._sessions, catalog_file)
         done = self._file_tables.published
         self._branches = BranchPublisher(self._tables, self._durability, self.fence, done)
@@ -132,6 +132,7 @@ class IcebergDestination(Destination):
         stamp: Stamp,
         layout: NewLayout = PLAIN,
         publisher_columns: str = "",
+        branch: str = "",
     ) -> LakeTable:
         """Create the table with an empty snapshot that has the position.
 
@@ -139,7 +140,7 @@ class IcebergDestination(Destination):
         """
         summary = first_summary(stamp)
         merged = self._file_tables.merges(layout.writer)
-        new = NewTable(owner, relid, self._format_version, layout, publisher_columns, merged)
+        new = NewTable(owner, relid, self._version, layout, publisher_columns, merged, branch)
         try:
             created = self._tables.create_table(ident, columns, new, summary)
         except DuplicateTable:
@@ -216,7 +217,7 @@ class IcebergDestination(Destination):
     def create_branch(self, ident: LakeIdent, branch: str, at: int | None = None) -> None:
         """Create or replace a branch at a snapshot, by default at the tip of ``main``."""
         self._branch_positions.pop((ident, branch), None)
-        self._file_tables.forget(ident)
+        self._file_tables.begin_branch(ident, at)
         self._tables.create_branch(ident, branch, at)
         self._durability.committed(ident, 1)
         self._others.look(ident)
@@ -341,7 +342,7 @@ class IcebergDestination(Destination):
         overwrite_existing_rows(self._sessions.get(), ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
-        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
+        """Fast-forward ``main`` to the branch, if the tip carries exactly ``stamp``."""
         return self._branches.publish(ident, branch, stamp)
 
     @property

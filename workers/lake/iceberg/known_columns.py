@@ -30,11 +30,11 @@ class KnownColumns:
     def note(self, ident: LakeIdent, columns: tuple[LakeColumn, ...]) -> tuple[LakeColumn, ...]:
         """Keep columns that were read. Returns the columns."""
         with self._lock:
-            changed = self._columns.get(ident) != columns
-            if changed:
+            before = self._columns.get(ident)
+            if before != columns:
                 self._key_ranges.pop(ident, None)
             self._columns[ident] = columns
-        if changed:
+        if before is not None and before != columns:
             self._on_changed(ident)
         return columns
 

@@ -85,7 +85,7 @@ class TableApi(Protocol):
     ) -> TableState:
         """Create the schema if needed, and the table with an empty snapshot that has ``summary``.
 
-        Raises 42P07 if the table exists.
+        Raises 42P07 if the table exists. ``new.branch`` may come with the table, or not.
         Gateway: a single commit. SQL: two commits. A worker that dies in between leaves a table
         without a snapshot; the caller recognises the table and finishes the creation.
         Late: the successor has created the table, and a second creation is refused.
@@ -309,10 +309,12 @@ class FileCommits(Protocol):
     """
 
     def metadata_and_store(
-        self, ident: LakeIdent, what: str
+        self, ident: LakeIdent, what: str, *, newest: bool = True
     ) -> tuple[Mapping[str, Any], TableStore | None]:
         """The table's newest metadata file, as Iceberg's specification describes it, and the store
         of the table's files; no store if only Spark can reach the files.
+
+        Unless ``newest``, metadata that the process has read a moment ago serve as well.
         """
 
     def tip(self, ident: LakeIdent, branch: str, what: str) -> int:

@@ -111,16 +111,16 @@ class MemoryDestination(Destination):
         stamp: Stamp,
         layout: NewLayout = PLAIN,
         publisher_columns: str = "",
+        branch: str = "",
     ) -> LakeTable:
         """Create the table with an empty snapshot on ``main`` that has the position."""
-        del layout
+        del layout, branch
         self._enter("create_table")
         with self.lake.lock:
             existing = self.lake.tables.get(ident)
             if existing is not None and (existing.owner != owner or MAIN in existing.refs):
                 raise DuplicateTable(f'lake table "{ident}" already exists')
-            table = MemoryTable(tuple(columns), owner, publisher_columns)
-            self.lake.tables[ident] = table
+            self.lake.tables[ident] = table = MemoryTable(tuple(columns), owner, publisher_columns)
             self.lake.commit(table, MAIN, (), None if stamp.source else stamp)
         return self._existing(ident)
 

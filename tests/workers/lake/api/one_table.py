@@ -161,6 +161,16 @@ class OneTable:
         ]
         return {"current-snapshot-id": base.refs[MAIN], "refs": refs, "snapshots": snapshots}
 
+    def set_branch(self, operations: Table, branch: str, at: int) -> None:
+        base = operations.current()
+        if base.snapshot(at) is None:
+            raise java_error(INVALID)
+        refs, ours = {**base.refs, branch: at}, base.ours | {branch}
+        operations.commit(base, replace(base, refs=refs, ours=ours))
+
+    def made_table(self, _transaction: Any) -> Table:
+        return Table(self)
+
     def is_cleanable(self, thrown: Any) -> bool:
         return str(thrown.getClass().getName()) != UNKNOWN
 
@@ -186,6 +196,9 @@ class Table:
 
     def io(self) -> str:
         return "io"
+
+    def currentSnapshot(self) -> Any:  # noqa: N802 - Iceberg's name
+        return self.state.snapshot(self.state.refs[MAIN])
 
     def current(self) -> State:
         return self.state

@@ -38,6 +38,7 @@ class Catalog:
     loaded: int = 0
     errors: list[Exception | None] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
+    answers_with_state: bool = True
 
     def load(self, _ident: Any) -> int:
         self.loaded += 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from catalog.errcodes import DISK_FULL, IoError, RequiredProcessGone
+from config.monitor_limits import CONFIRMED_FILE_SECONDS
 from tests.workers.lake.contract import (
     PUBLISHED,
     Make,
@@ -29,8 +32,17 @@ from workers.lake.files.branch_commit import BranchCommits, CommitParts
 from workers.lake.files.branch_files import BranchFiles
 from workers.lake.files.deleted_rows import DeletedRowsCache
 from workers.lake.files.position_deletes import read_deletes
+from workers.lake.interfaces.table_api import FileChange, FileTotals
 from workers.lake.segment import Segment
-from workers.lake.staged_rows import FileList, LiveFile
+from workers.lake.staged_rows import (
+    FileList,
+    LayoutId,
+    LiveFile,
+    NewFile,
+    OwnFiles,
+    Staged,
+    joined_files,
+)
 from workers.lake.storage.local_path import local_path
 from workers.lake.storage.local_store import LocalStore
 from workers.lake.table import LakeIdent
@@ -150,3 +162,32 @@ def test_the_positions_of_a_delete_file_are_noted_as_its_own(tmp_path: Path) -> 
         written = {path: each.tolist() for path, each in read_deletes(files.store, file).items()}
         held = {path: each.tolist() for path, each in deletes.contents[file.path].items()}
         assert held == written
+
+
+def test_a_commit_asks_an_object_store_for_old_staged_files_alone(tmp_path: Path) -> None:
+    """Nobody else removes a file of a moment ago; a file of hours ago may have been removed."""
+    asked: list[set[str]] = []
+    layout_id = LayoutId("uuid", 0, 0, 2)
+
+    def commit(ident: LakeIdent, name: str, change: FileChange, what: str) -> FileTotals:
+        del ident, name, what
+        asked.append({file.path for file in change.added} - set(change.stored))
+        return FileTotals(1, 0, TIP, None)
+
+    def staged(path: str, age: float) -> Staged:
+        own = OwnFiles(
+            (NewFile(path, 1, 1),), layout_id, lambda _: None, since=time.monotonic() - age
+        )
+        return Staged(1, own=own)
+
+    bucket: Any = SimpleNamespace(has_cheap_requests=False)
+    files = replace(layout(tmp_path), store=bucket)
+    commits: Any = SimpleNamespace(commit_files=commit)
+    target = BranchCommits(commits, IDENT, "b", files, BranchFiles(), DeletedRowsCache())
+    young, old = staged("young", 1), staged("old", CONFIRMED_FILE_SECONDS + 1)
+    both = joined_files(staged("young", 1), staged("old", CONFIRMED_FILE_SECONDS + 1))
+    assert both is not None
+    for each in (young, old, both):
+        assert each.own is not None
+        target.commit(CommitParts(files=list(each.own.files), staged=[each.own]), {})
+    assert asked == [set(), {"old"}, {"young", "old"}]

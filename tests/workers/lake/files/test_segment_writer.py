@@ -233,3 +233,17 @@ def test_what_an_update_keeps_is_left_to_spark_where_it_is_too_much(
     assert counts == Counts(merged=2, delete_missing=1)
     assert ten.by_spark() == by_spark, "deletes keep nothing"
     assert sorted(row[0] for row in ten.rows()) == [0, 1, 3, 7, 8, 9]
+
+
+def test_a_commit_of_spark_makes_the_known_state_worthless(
+    iceberg: Make, lake_ident: LakeIdent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A REST catalog would refuse a commit on the state of before, batch after batch."""
+    dest: Any = iceberg()
+    dest.create_table(lake_ident, COLUMNS, owner="me", relid=7, stamp=stamp(10))
+    dest.create_branch(lake_ident, "pgsub_1_1_1")
+    forgotten: list[LakeIdent] = []
+    monkeypatch.setattr(dest._file_tables._commits, "forget", forgotten.append)
+    emptied = Segment(PUBLISHED, truncate=True)
+    dest.write(lake_ident, "pgsub_1_1_1", [emptied, append(dest, [(2, "b", None)])], stamp(20))
+    assert forgotten == [lake_ident]

@@ -223,7 +223,10 @@ def test_a_store_that_no_worker_reaches_breaks_no_promise(tables: GatewayTableAp
     assert "this table lies elsewhere" in found
 
 
-def in_a_bucket(unfit: Unfit, ident: LakeIdent, what: str) -> tuple[dict[str, Any], None]:
+def in_a_bucket(
+    unfit: Unfit, ident: LakeIdent, what: str, *, newest: bool = True
+) -> tuple[dict[str, Any], None]:
+    assert newest
     return {**unfit.real.metadata(ident, what), "location": "s3://bucket/t"}, None
 
 

@@ -69,6 +69,19 @@ def test_a_batch_is_one_commit(dest: Any, table: LakeIdent) -> None:
     assert dest.table(table).stamp == stamp(22)
 
 
+def test_a_commit_of_spark_inside_a_batch_is_no_conflict(dest: Any, table: LakeIdent) -> None:
+    """The state of the batch before, or of the branch's creation, lacks the commit of Spark."""
+    for n, branch in enumerate((BRANCH, NEXT)):
+        before = dest.table(table).snapshot_id
+        dest.create_branch(table, branch, before)
+        for lsn in (20 + 10 * n, 21 + 10 * n):
+            emptied = Segment(("id", "v"), truncate=True)
+            parts = [SourcePart([emptied, append(dest, lsn, 10)], stamp(lsn))]
+            dest.write_sources(table, branch, parts, may_hold=True)
+            dest.publish(table, branch, stamp(lsn))
+            assert (count(dest, table), dest.table(table).stamp) == (10, stamp(lsn))
+
+
 def test_deletes_find_the_rows_of_the_batch_before(dest: Any, table: LakeIdent) -> None:
     hold(dest, table, append(dest, 0, 10), 20)
     dest.publish(table, BRANCH, stamp(20))
