@@ -15,11 +15,13 @@ from catalog.store_sqlite import CatalogStore
 from config.guc import Settings
 from workers.lake.copy_task import BINARY
 from workers.lake.memory.destination import MemoryDestination
+from workers.lake.sources import source_of
 from workers.lake.table import LakeIdent
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.connection import WalReceiverConn
 from workers.publisher.interfaces import Row
 from workers.sync import copy_table
+from workers.tables.position import stamp_at
 
 START = LSN(1000)
 BLOCK = 8192
@@ -125,7 +127,7 @@ class Copying:
         if source is not None:
             dest.copy_source = lambda statement: as_asked(statement, source(statement))
         try:
-            rel, lake, _ = copy_table.copy_table(
+            rel, lake, _, rows = copy_table.copy_table(
                 self.process,
                 cast("WalReceiverConn", conn),
                 self.sub,
@@ -134,6 +136,8 @@ class Copying:
                 BRANCH,
                 START,
             )
+            with rows.discarded_on_error():
+                rows.write_before_batch(stamp_at(rel, START, source_of(self.sub, rel)))
         finally:
             dest.copy_source = source
         return rel, [row["id"] for row in self.dest.lake.rows(lake.ident, BRANCH)]

@@ -42,6 +42,7 @@ from workers.publisher.standby_watch import StandbyWatch
 from workers.stream.batch import Batch
 from workers.stream.start import Stream
 from workers.sync import catch_up, permanent_slot, worker
+from workers.sync.copied_rows import CopiedRows
 
 RELATION = relation(1, "a", "id", "v")
 IDENT = LakeIdent("public", "a")
@@ -331,7 +332,7 @@ class Synchronised:
         dest: MemoryDestination,
         branch: str,
         start: LSN,
-    ) -> tuple[SubscriptionRel, LakeTable, ColumnsOfCopy]:
+    ) -> tuple[SubscriptionRel, LakeTable, ColumnsOfCopy, CopiedRows]:
         self.copies += 1
         source = self.source
         nowhere = Stamp("pg_0", LSN(0), rel.epoch or "", LSN(0))
@@ -355,10 +356,11 @@ class Synchronised:
         numbers = pa.array(range(1, conn.committed + 1), pa.int64())
         rows = pa.table({"c0": numbers, "c1": numbers.cast(pa.int32())})
         staged = dest.stage(rows.to_batches(), rows.schema)
-        dest.write(IDENT, branch, [Segment(columns, append=staged, source=source)], stamp)
+        waiting = Segment(columns, append=staged, source=source)
+        copied = CopiedRows(dest, IDENT, branch, rows.num_rows, waiting)
         failpoints.reach("tablesync.range_copied")
         conn.committed += 1  # after the snapshot
-        return replace(rel, copied=self.copies_whole), lake, ColumnsOfCopy()
+        return replace(rel, copied=self.copies_whole), lake, ColumnsOfCopy(), copied
 
     def _start_stream(
         self, conn: Publisher, _sub: Any, slot: str, start: LSN, *_rest: Any, **words: Any

@@ -24,6 +24,9 @@ from workers.sync.attempt_check import check_same_attempt
 from workers.sync.context import SyncContext
 
 
+def _nothing() -> None: ...
+
+
 def wait_for_catchup(
     process: WorkerProcess, sub: Subscription, rel: SubscriptionRel, start: LSN
 ) -> LSN:
@@ -71,8 +74,12 @@ def catch_up(
     rel: SubscriptionRel,
     remember_flush: Callable[[LSN], None],
     store_syncdone: Callable[[LSN], None],
+    before_batch: Callable[[], None] = _nothing,
 ) -> None:
-    """Stream to the position of c (step 5), then call ``store_syncdone`` with the position."""
+    """Stream to the position of c (step 5), then call ``store_syncdone`` with the position.
+
+    ``before_batch`` is called before each batch.
+    """
     process = context.process
     process.process_config_file()  # the copy may have taken hours
     stream = start_stream(
@@ -96,7 +103,7 @@ def catch_up(
             )
             if done is not None:
                 break
-            one_turn(process, applier, stream, rel, context.watch)
+            one_turn(process, applier, stream, rel, context.watch, before_batch)
         store_syncdone(done)
     finally:
         stream.end()
@@ -115,6 +122,7 @@ def one_turn(
     stream: Stream,
     rel: SubscriptionRel,
     watch: StandbyWatch,
+    before_batch: Callable[[], None] = _nothing,
 ) -> None:
     """Apply one batch to the branch, or take over an idle stream's position, or wait."""
     if process.interrupted():
@@ -138,5 +146,6 @@ def one_turn(
         return
     watch.check()
     applier.work_mem = settings.apply_work_mem
+    before_batch()
     applier.apply_batch(batch)
     stream.receiver.mark_durable(batch.last_end)

@@ -70,6 +70,7 @@ from workers.publisher.table_shape import TableShape, fetch_shape
 from workers.sync.attempt_check import check_same_attempt
 from workers.sync.columns_of_copy import is_new, prepare_columns
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
+from workers.sync.copied_rows import CopiedRows
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
 from workers.sync.remember_columns import columns_to_remember, remember_columns
@@ -89,12 +90,12 @@ def copy_table(
     dest: Destination,
     branch: str,
     origin_startpos: LSN,
-) -> tuple[SubscriptionRel, LakeTable, ColumnsOfCopy]:
+) -> tuple[SubscriptionRel, LakeTable, ColumnsOfCopy, CopiedRows]:
     """Create a missing lake table, copy the rows to ``branch``, end the transaction.
 
     ``conn`` is in a transaction with a snapshot that ends at ``origin_startpos``. Returns the
-    catalog row with the copy position (``floor``), the state of the lake table, and the columns
-    that change when the copy is published.
+    catalog row with the copy position (``floor``), the state of the lake table, the columns that
+    change when the copy is published, and the rows.
     """
     options = sub.table_options(rel.nspname, rel.relname)
     published = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
@@ -133,20 +134,23 @@ def copy_table(
     columns = _copied_columns(remote, options, lake)
     copy = _Copy(process, conn, sub, rel, options, lake.ident, dest, branch, nodes, *columns)
     if len(ranges) == 1:
-        rows = _copy_here(copy, ranges[0].statement, origin_startpos)
+        rows = _copy_here(copy, ranges[0].statement)
     else:
         # With a key, overwrite_existing may commit later: the copy's commit gets no position then.
-        rows = _copy_parallel(copy, ranges, None if key else origin_startpos)
-    check_not_rewritten(conn, remote, leaves)
-    conn.command("COMMIT")
-    if rows:
-        _settle_keys(copy, key)
+        number = _copy_parallel(copy, ranges, None if key else origin_startpos)
+        rows = CopiedRows(dest, lake.ident, branch, number)
+    with rows.discarded_on_error():
+        check_not_rewritten(conn, remote, leaves)
+        conn.command("COMMIT")
+        if rows.number and (key or options.keys):
+            rows.write_before_batch(stamp_at(rel, origin_startpos, source))
+            _settle_keys(copy, key)
     log.info(
-        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s.%s"',
-        *(sub.oid, rel.srrelid, origin_startpos, rows, len(ranges), rel.nspname, rel.relname),
+        'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s"',
+        *(sub.oid, rel.srrelid, origin_startpos, rows.number, len(ranges), copy.relation),
     )
     held_nothing = rel.recopy or bool(source) or (is_new(lake) and not options.adopt)
-    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan
+    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan, rows
 
 
 def _ranges(
@@ -314,28 +318,27 @@ class _Copy:
         self.process.link.report(progress=progress)
 
 
-def _copy_here(copy: _Copy, statement: str, origin_startpos: LSN) -> int:
-    """Copy through the sync worker's connection."""
+def _copy_here(copy: _Copy, statement: str) -> CopiedRows:
+    """Copy through the sync worker's connection; the rows wait for a commit."""
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
     computed = copy.options.defaults or copy.options.generated
     names = tuple(column.name for column in copy.columns)
     rows_of = None if computed else RowsOf(copy.ident, names, copy.source, copy.copy_id)
     staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
-    try:
-        if staged.rows:
-            segment = Segment(
-                columns=names,
-                append=staged,
-                defaults=copy.options.defaults,
-                generated=copy.options.generated,
-                source=copy.source,
-            )
-            stamp = stamp_at(copy.rel, origin_startpos, copy.source)
-            copy.dest.write(copy.ident, copy.branch, [segment], stamp)
-            failpoints.reach("tablesync.range_copied")
-    finally:
-        copy.dest.discard(staged)
-    return staged.rows
+    segment = Segment(
+        columns=names,
+        append=staged,
+        defaults=copy.options.defaults,
+        generated=copy.options.generated,
+        source=copy.source,
+    )
+    rows = CopiedRows(copy.dest, copy.ident, copy.branch, staged.rows, segment)
+    if not staged.rows:
+        rows.discard()
+        return rows
+    with rows.discarded_on_error():
+        failpoints.reach("tablesync.range_copied")
+    return rows
 
 
 def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:

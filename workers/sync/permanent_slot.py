@@ -86,6 +86,7 @@ from workers.publisher.identify import check_same_publisher
 from workers.publisher.replication_slots import RemoteSlot, fetch_slot
 from workers.sync.attempt_check import check_attempt_and_publisher, store_publication
 from workers.sync.context import SyncContext
+from workers.sync.copied_rows import CopiedRows
 from workers.sync.table_writer import SyncWriter
 from workers.tables.position import check_position
 from workers.tables.shared_tables import publish_table_copy
@@ -108,16 +109,16 @@ def begin_origin(store: CatalogStore, sub: Subscription, rel: SubscriptionRel) -
 def store_finishedcopy(
     context: SyncContext,
     rel: SubscriptionRel,
-    branch: str,
+    rows: CopiedRows,
     origin_startpos: LSN,
     new_branch: Callable[[], str],
     changes: Sequence[ColumnChange] = (),
 ) -> SubscriptionRel:
     """Write the position, fast-forward ``main``, store ``f``, in this order; return the new row."""
     store, dest, sub = context.store, context.dest, context.sub
-    origin, ident = origin_name(sub.oid, rel.srrelid), LakeIdent(rel.lake_schema, rel.lake_table)
+    origin, ident, branch = origin_name(sub.oid, rel.srrelid), rows.ident, rows.branch
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
-    dest.write(ident, branch, [], stamp)
+    rows.write(stamp, published_next=not (changes or stamp.source))
     store_publication(context, rel, origin_startpos)
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch, changes)
     failpoints.reach("tablesync.copy_published")

@@ -20,7 +20,8 @@ table is copied again. With a permanent slot a finished copy (``f``) is not made
    keepalive reaches the position of ``c``. The worker throws away everything received beyond.
 6. The branch's last snapshot gets the position reached; ``main`` is fast-forwarded; the lake
    table's files are put onto the disk; the catalog gets ``s``; the launcher's memory gets ``s``;
-   the stream ends, and the slot vanishes with the connection.
+   the stream ends, and the slot vanishes with the connection. Rows that no commit has yet
+   (``workers.sync.copied_rows``) come with the position, and ``main`` moves by the same commit.
 
 The order of step 6 makes a crash between any two writes harmless::
 
@@ -55,7 +56,7 @@ from workers.changes.columns_of_copy import ColumnsOfCopy
 from workers.lake.column_changes import ColumnChange
 from workers.lake.destination import Destination
 from workers.lake.sources import branches_of, source_of
-from workers.lake.table import LakeIdent, LakeTable, Stamp
+from workers.lake.table import LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
@@ -71,10 +72,12 @@ from workers.sync.catch_up import catch_up, wait_for_catchup
 from workers.sync.columns_of_copy import with_options
 from workers.sync.context import SyncContext
 from workers.sync.copied_columns import CopiedColumns
+from workers.sync.copied_rows import CopiedRows
 from workers.sync.copy_table import copy_table
 from workers.sync.renamed import following_name
 from workers.sync.suspend import suspending
 from workers.sync.table_writer import SyncWriter
+from workers.tables.position import stamp_at
 from workers.tables.rename_tables import settle_rename_of
 from workers.tables.shared_tables import publish_table_copy
 from workers.tables.writer import LakeWriter
@@ -129,15 +132,17 @@ def _temporary(context: SyncContext, rel: SubscriptionRel) -> None:
         threads=1,
     )
     branch = writer.new_branch_name(_branch_prefix(sub, rel))
-    rel, lake, start, columns = _copy(context, rel, branch)
+    rel, lake, start, columns, rows = _copy(context, rel, branch)
     options = columns.options(sub.table_options(rel.nspname, rel.relname))
     writer.read_as(with_options(sub, rel, options))
     writer.adopt_branch(rel, lake, branch, start)
-    caught_up = wait_for_catchup(process, sub, rel, start)
-    applier = _applier(context, rel, writer, start)
-    changes = columns.at_publication(lake.columns)
-    done = partial(_store_syncdone, context, applier, rel, branch, changes)
-    catch_up(context, applier, caught_up, rel, lambda _: None, done)
+    with rows.discarded_on_error():
+        caught_up = wait_for_catchup(process, sub, rel, start)
+        applier = _applier(context, rel, writer, start)
+        changes = columns.at_publication(lake.columns)
+        done = partial(_store_syncdone, context, applier, rel, rows, changes)
+        before = partial(rows.write_before_batch, stamp_at(rel, start, source_of(sub, rel)))
+        catch_up(context, applier, caught_up, rel, lambda _: None, done, before)
 
 
 def _permanent(context: SyncContext, rel: SubscriptionRel, start: LSN | None) -> None:
@@ -157,9 +162,10 @@ def _permanent(context: SyncContext, rel: SubscriptionRel, start: LSN | None) ->
     if start is None:
         new_branch = partial(writer.new_branch_name, _branch_prefix(sub, rel))
         branch = new_branch()
-        rel, lake, start, columns = _copy(context, rel, branch)
+        rel, lake, start, columns, rows = _copy(context, rel, branch)
         changes = columns.at_publication(lake.columns)
-        rel = permanent_slot.store_finishedcopy(context, rel, branch, start, new_branch, changes)
+        with rows.discarded_on_error():
+            rel = permanent_slot.store_finishedcopy(context, rel, rows, start, new_branch, changes)
     caught_up = wait_for_catchup(process, sub, rel, start)
     applier = _applier(context, rel, writer, start, publishes_each_batch=True)
     remember = partial(permanent_slot.remember_flush, context, rel)
@@ -179,10 +185,10 @@ def _branch_prefix(sub: Subscription, rel: SubscriptionRel) -> str:
 
 def _copy(
     context: SyncContext, rel: SubscriptionRel, branch: str
-) -> tuple[SubscriptionRel, LakeTable, LSN, ColumnsOfCopy]:
-    """Do steps 1 to 3: return the table's row, the lake table, the position of the copy, columns.
+) -> tuple[SubscriptionRel, LakeTable, LSN, ColumnsOfCopy, CopiedRows]:
+    """Do steps 1 to 3: return the row, the lake table, the position of the copy, columns, rows.
 
-    The last are the columns that change when the copy is published.
+    The columns are those that change when the copy is published.
     """
     process, conn, sub, slot = context.process, context.conn, context.sub, context.slot
     if context.store.origin_by_name(origin_name(sub.oid, rel.srrelid)) is not None:
@@ -206,10 +212,11 @@ def _copy(
     failpoints.reach("tablesync.slot_created")
     watch = rename_watch(process, sub, conn, copies=True)
     with at_fault(rel), following_name(watch, context.store, sub, rel, start):
-        rel, lake, columns = copy_table(process, conn, sub, rel, context.dest, branch, start)
-    failpoints.reach("tablesync.copied")
-    check_own_server(conn, sub)  # a standby may have been promoted during the copy
-    return rel, lake, start, columns
+        rel, lake, columns, rows = copy_table(process, conn, sub, rel, context.dest, branch, start)
+    with rows.discarded_on_error():
+        failpoints.reach("tablesync.copied")
+        check_own_server(conn, sub)  # a standby may have been promoted during the copy
+    return rel, lake, start, columns, rows
 
 
 def _applier(
@@ -239,16 +246,16 @@ def _store_syncdone(
     context: SyncContext,
     applier: Applier,
     rel: SubscriptionRel,
-    branch: str,
+    rows: CopiedRows,
     changes: Sequence[ColumnChange],
     s_lsn: LSN,
 ) -> None:
     """Write the position, fast-forward ``main``, store ``s``, set ``s`` in memory (step 6)."""
     store, dest, sub = context.store, context.dest, applier.sub
-    ident = LakeIdent(rel.lake_schema, rel.lake_table)
-    stamp = Stamp(origin_name(rel.srsubid), s_lsn, rel.epoch or "", rel.floor, source_of(sub, rel))
+    ident, branch = rows.ident, rows.branch
+    stamp = stamp_at(rel, s_lsn, source_of(sub, rel))
     store_publication(context, rel, s_lsn)
-    dest.write(ident, branch, [], stamp)
+    rows.write(stamp, published_next=not (changes or stamp.source))
     failpoints.reach("tablesync.caught_up")
     check_attempt_and_publisher(store, sub, rel)
     new_branch = partial(applier.writer.new_branch_name, _branch_prefix(sub, rel))

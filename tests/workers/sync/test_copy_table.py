@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import ReplicationError
+from catalog.errcodes import ConnectionFailure, ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import KEY_UNSURE
@@ -233,6 +233,19 @@ def test_a_copy_that_fails_leaves_nothing_staged(world: Copying) -> None:
     world.dest.failpoint = fail
     with pytest.raises(ReplicationError, match="no space left"):
         world.copy(PublisherTwin([b"1\n"]))
+    assert world.dest.staged == 0
+
+
+def test_a_copy_whose_end_fails_on_the_publisher_leaves_nothing_staged(world: Copying) -> None:
+    class Lost(PublisherTwin):
+        def command(self, sql: str) -> None:
+            if sql == "COMMIT":
+                assert world.dest.staged == 1
+                raise ConnectionFailure("lost the connection to the publisher")
+            super().command(sql)
+
+    with pytest.raises(ConnectionFailure):
+        world.copy(Lost([b"1\n"]))
     assert world.dest.staged == 0
 
 

@@ -17,6 +17,7 @@ from workers.lake.memory.destination import MemoryDestination
 from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_exit import WorkerExit
 from workers.process.worker_process import WorkerProcess
+from workers.sync.copied_rows import CopiedRows
 from workers.sync.worker import _store_syncdone
 
 S_LSN = LSN(700)
@@ -34,7 +35,8 @@ def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> 
     process = WorkerProcess(
         Path(), rel.srsubid, rel.srrelid, 1, world.store, cast("Any", Link()), Settings()
     )
-    _store_syncdone(context(process, world, dest), applier, rel, BRANCH, (), S_LSN)
+    rows = CopiedRows(dest, LakeIdent("public", "a"), BRANCH, 0)
+    _store_syncdone(context(process, world, dest), applier, rel, rows, (), S_LSN)
 
 
 def position(world: Subscribed) -> Stamp | None:
