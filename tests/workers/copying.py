@@ -117,9 +117,11 @@ class Copying:
     link: LinkTwin
     sub: Subscription
     rel: SubscriptionRel
+    waited: bool | None = None
 
     def copy(self, conn: PublisherTwin) -> tuple[SubscriptionRel, list[int]]:
-        """Copy to a branch; the row, and the keys that are on the branch then.
+        """Copy to a branch; the row, and the keys that are on the branch then. ``waited``: had the
+        rows no commit at the end of the copy?
 
         What ``copy_source`` answers is CSV whatever is asked for.
         """
@@ -136,6 +138,7 @@ class Copying:
                 BRANCH,
                 START,
             )
+            self.waited = rows.waiting is not None
             with rows.discarded_on_error():
                 rows.write_before_batch(stamp_at(rel, START, source_of(self.sub, rel)))
         finally:

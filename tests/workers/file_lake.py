@@ -78,7 +78,7 @@ class FileLake(MemoryDestination):
         elif not staged.own.committed:
             staged.own.remove([file.path for file in staged.own.files])
 
-    def discard_files(self, ident: LakeIdent, file_id: str) -> None:
+    def discard_files(self, ident: LakeIdent, file_id: str, kept: Collection[str] = ()) -> None:
         for path in self.loose:
             if self.files[path][0] == ident and path.startswith(f"{file_id}/"):
                 self._remove([path])

@@ -131,7 +131,7 @@ class Destination(Protocol):
         The caller has dropped the copy's branches. If ``main`` of a shared table still holds the
         copy, no file is removed by name. If readers may have seen the copy on ``main``, the caller
         gives ``list_files``, as to ``expire``: no file is removed then, and uncommitted files are
-        left to orphan removal.
+        left to ``discard_files``.
         """
 
     def stage(
@@ -151,13 +151,13 @@ class Destination(Protocol):
     def discard(self, staged: Staged) -> None:
         """Remove staged files; a missing file is no error."""
 
-    def discard_files(self, ident: LakeIdent, file_id: str) -> None:
+    def discard_files(self, ident: LakeIdent, file_id: str, kept: Collection[str] = ()) -> None:
         """Remove the data files with ``file_id`` in the name, and without a snapshot.
 
-        A dead worker left the files before the commit of a transaction. The twin in memory has no
-        files.
+        A dead worker left the files before the commit of a transaction, or of a copy. Files that
+        are ``kept`` stay. The twin in memory has no files.
         """
-        del ident, file_id
+        del ident, file_id, kept
 
     def write_sources(
         self,

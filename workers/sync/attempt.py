@@ -29,7 +29,7 @@ from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable
 from workers.process import failpoints
 from workers.sync import permanent_slot
 from workers.sync.context import SyncContext
-from workers.tables.maintenance.expired_files import list_expired
+from workers.tables.maintenance.expired_files import list_expired, listed_files
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def undo_published_attempt(
     prefix = branches_of(sub, rel.srrelid) if source_of(sub, rel) else BRANCH_PREFIX
     if not _may_be_publishing(rel, lake):
         dest.drop_branches(lake.ident, prefix=prefix)
-        _discard(rel, dest, lake.ident)
+        _discard(rel, dest, lake.ident, store)
         return lake
     list_files = partial(list_expired, store, rel.srsubid, lake.ident)
     failpoints.reach("tablesync.before_fence")
@@ -90,7 +90,7 @@ def undo_published_attempt(
     failpoints.reach("tablesync.fenced")
     dest.drop_branches(lake.ident, prefix=prefix)
     if source_of(sub, rel):
-        _discard(rel, dest, lake.ident, list_files)
+        _discard(rel, dest, lake.ident, store, list_files)
         return fenced
     copied = fenced.stamp
     while _is_published(rel, fenced) and fenced.stamp == copied:
@@ -104,7 +104,7 @@ def undo_published_attempt(
         # From the base a late fast-forward could land again, if the lake's catalog compares only
         # the current snapshot of main.
         fenced = dest.fence(lake.ident)
-    _discard(rel, dest, lake.ident, list_files)
+    _discard(rel, dest, lake.ident, store, list_files)
     return fenced
 
 
@@ -112,12 +112,14 @@ def _discard(
     rel: SubscriptionRel,
     dest: Destination,
     ident: LakeIdent,
+    store: CatalogStore,
     list_files: ListFiles | None = None,
 ) -> None:
     """Remove the files of the attempt before, whatever ended the attempt.
 
     ``list_files`` stores a list of the files of a copy that ``main`` may have been at: a query may
-    still read the files, and they go when the grace of readers is over.
+    still read the files, and they go when the grace of readers is over. Files on no list go now:
+    no snapshot ever had them.
 
     The files of any other table stay. In ``i`` the row has no copy id, or has the copy id that a
     command stored for the next copy: the row names no attempt whose files could be removed. The
@@ -125,6 +127,8 @@ def _discard(
     """
     if rel.epoch is not None and rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
         dest.discard_copy(ident, rel.epoch, list_files)
+        if list_files is not None:
+            dest.discard_files(ident, rel.epoch, listed_files(store, ident))
 
 
 def _may_be_publishing(rel: SubscriptionRel, lake: LakeTable) -> bool:

@@ -1,8 +1,8 @@
 """The rows of a copy, on the way to the branch.
 
 A copy by Spark tasks ends with a commit. The rows of a copy through the sync worker's connection
-*wait*: the data files are written, or the rows are staged, and no snapshot has them. The commit
-comes when the position is known:
+*wait* if this process writes the files of the table: the data files are written, or the few rows
+are in memory, and no snapshot has them. The commit comes when the position is known:
 
 * before the first batch of the catch-up, with the position of the copy;
 * else with the publication. Then the rows, the position of ``s`` and the move of ``main`` are a
@@ -10,16 +10,21 @@ comes when the position is known:
 
 Trace: the copy of t ends at 8 with file A. The apply worker answers c(10), and the stream brings
 nothing of t. Snapshot 5 has A and the position 10; ``main`` and the branch move to 5 together. A
-worker that is killed before leaves file A, which has the copy id in the name: the next attempt
-removes the file.
+worker that is killed before, or whose publication is refused, leaves file A, which has the copy id
+in the name: the next attempt removes the file.
+
+What Spark has to write is committed before the worker asks for c, because the apply worker stands
+still from c on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from catalog.errcodes import ReplicationError, at_fault
+from catalog.pg_subscription_rel import SubscriptionRel
 from workers.lake.destination import Destination
 from workers.lake.segment import Segment, SourcePart
 from workers.lake.table import LakeIdent, Stamp
@@ -27,9 +32,13 @@ from workers.lake.table import LakeIdent, Stamp
 
 @dataclass(slots=True)
 class CopiedRows:
-    """``number`` rows for the branch; ``waiting`` until a commit has taken the rows in."""
+    """``number`` rows for the branch; ``waiting`` until a commit has taken the rows in.
+
+    ``rel`` is the row of the table, which a refused value may suspend.
+    """
 
     dest: Destination
+    rel: SubscriptionRel
     ident: LakeIdent
     branch: str
     number: int
@@ -41,11 +50,10 @@ class CopiedRows:
         ``published_next``: the next step publishes the branch, and may make the commit.
         """
         rows = [] if self.waiting is None else [self.waiting]
-        part = SourcePart(rows, stamp)
-        effects = self.dest.write_sources(
-            self.ident, self.branch, [part], may_hold=published_next and bool(rows)
-        )
-        self.dest.count(effects)
+        part, may_hold = SourcePart(rows, stamp), published_next and bool(rows)
+        with at_fault(self.rel):
+            effects = self.dest.write_sources(self.ident, self.branch, [part], may_hold=may_hold)
+            self.dest.count(effects)
         self.discard()
 
     def write_before_batch(self, stamp: Stamp) -> None:
@@ -61,9 +69,10 @@ class CopiedRows:
 
     @contextmanager
     def discarded_on_error(self) -> Iterator[None]:
-        """Remove what is staged if the block raises."""
+        """Remove what is staged if the block raises; the next attempt removes what stays."""
         try:
             yield
         except BaseException:
-            self.discard()
+            with suppress(ReplicationError):
+                self.discard()
             raise

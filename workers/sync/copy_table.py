@@ -48,6 +48,7 @@ from workers.lake.destination import Destination
 from workers.lake.segment import RowsOf, Segment
 from workers.lake.sources import source_of
 from workers.lake.table import LakeColumn, LakeIdent, LakeTable
+from workers.lake.writer_choice import FILES
 from workers.process import failpoints
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import FIRST_WITH_BINARY_COPY, copy_forms, known_forms
@@ -116,7 +117,7 @@ def copy_table(
         remembered = partial(columns_to_remember, shape, rel, published, options, plan, dest=dest)
         of = sub, rel, remote, options, dest, found, process.store.former_owners(), remembered
         lake = prepare_lake_table(*of, branch="" if source else branch)
-    choose_lake_writer(dest, process.store, rel, options)
+    writer = choose_lake_writer(dest, process.store, rel, options)
     text = remember_columns(remembered(lake.columns), lake, dest) or masks_text(options, rel.epoch)
     base = lake.snapshot_id
     rel = _store_beginning(process, conn, rel, remote, shape, base, origin_startpos, text)
@@ -133,17 +134,17 @@ def copy_table(
     key = () if empty else tuple(map(options.lake_column, remote.key))
     columns = _copied_columns(remote, options, lake)
     copy = _Copy(process, conn, sub, rel, options, lake.ident, dest, branch, nodes, *columns)
+    may_wait = writer == FILES and not (key or options.keys)
     if len(ranges) == 1:
-        rows = _copy_here(copy, ranges[0].statement)
+        rows = _copy_here(copy, ranges[0].statement, origin_startpos, may_wait=may_wait)
     else:
         # With a key, overwrite_existing may commit later: the copy's commit gets no position then.
         number = _copy_parallel(copy, ranges, None if key else origin_startpos)
-        rows = CopiedRows(dest, lake.ident, branch, number)
+        rows = CopiedRows(dest, rel, lake.ident, branch, number)
     with rows.discarded_on_error():
         check_not_rewritten(conn, remote, leaves)
         conn.command("COMMIT")
-        if rows.number and (key or options.keys):
-            rows.write_before_batch(stamp_at(rel, origin_startpos, source))
+        if rows.number:
             _settle_keys(copy, key)
     log.info(
         'action=copied subid=%d relid=%d lsn=%s rows=%d ranges=%d table "%s"',
@@ -318,25 +319,22 @@ class _Copy:
         self.process.link.report(progress=progress)
 
 
-def _copy_here(copy: _Copy, statement: str) -> CopiedRows:
-    """Copy through the sync worker's connection; the rows wait for a commit."""
+def _copy_here(copy: _Copy, statement: str, origin: LSN, *, may_wait: bool) -> CopiedRows:
+    """Copy through the sync worker's connection; the rows may wait for their commit."""
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
     computed = copy.options.defaults or copy.options.generated
     names = tuple(column.name for column in copy.columns)
     rows_of = None if computed else RowsOf(copy.ident, names, copy.source, copy.copy_id)
     staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
-    segment = Segment(
-        columns=names,
-        append=staged,
-        defaults=copy.options.defaults,
-        generated=copy.options.generated,
-        source=copy.source,
-    )
-    rows = CopiedRows(copy.dest, copy.ident, copy.branch, staged.rows, segment)
+    segment = Segment(names, append=staged, source=copy.source)
+    segment = replace(segment, defaults=copy.options.defaults, generated=copy.options.generated)
+    rows = CopiedRows(copy.dest, copy.rel, copy.ident, copy.branch, staged.rows, segment)
     if not staged.rows:
         rows.discard()
         return rows
     with rows.discarded_on_error():
+        if computed or staged.paths or not may_wait:
+            rows.write(stamp_at(copy.rel, origin, copy.source))
         failpoints.reach("tablesync.range_copied")
     return rows
 

@@ -118,8 +118,8 @@ def store_finishedcopy(
     store, dest, sub = context.store, context.dest, context.sub
     origin, ident, branch = origin_name(sub.oid, rel.srrelid), rows.ident, rows.branch
     stamp = Stamp(origin, origin_startpos, rel.epoch or "", rel.floor, source_of(sub, rel))
-    rows.write(stamp, published_next=not (changes or stamp.source))
     store_publication(context, rel, origin_startpos)
+    rows.write(stamp, published_next=not (changes or stamp.source))
     publish_table_copy(dest, context.process.data_dir, ident, branch, stamp, new_branch, changes)
     failpoints.reach("tablesync.copy_published")
     durable = dest.make_durable([ident])

@@ -22,8 +22,8 @@ from workers.lake.writer_choice import FILES, choose, computed_column
 
 def choose_lake_writer(
     dest: Destination, store: CatalogStore, rel: SubscriptionRel, options: TableOptions
-) -> None:
-    """Tell the destination the table's writer; 0A000 if the writer cannot be had."""
+) -> str:
+    """Tell the destination the table's writer; 0A000 if the writer cannot be had. The writer."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     chosen, reason = dest.choose_writer(ident, options.writer), computed_column(options)
     if reason is not None and chosen.writer == FILES:
@@ -31,3 +31,4 @@ def choose_lake_writer(
     store.put_lake_writer(
         LakeWriter(rel.srsubid, rel.srrelid, chosen.asked, chosen.writer, chosen.reason)
     )
+    return chosen.writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -24,6 +25,7 @@ from workers.lake.table import LakeIdent, Stamp
 from workers.process.worker_process import WorkerProcess
 from workers.sync.attempt import begin_attempt
 from workers.sync.attempt_check import store_publication
+from workers.tables.maintenance.expired_files import list_expired
 
 S_LSN = LSN(700)
 IDENT = LakeIdent("public", "a")
@@ -176,3 +178,33 @@ def test_files_of_a_copy_that_readers_may_have_seen_are_listed_for_the_grace(
     lists = world.store.expired_files_of_table("public", "a")
     found = [(each.subid, each.table_uuid, each.files) for each in lists]
     assert found == ([(rel.srsubid, "the table", ["a file"])] if published else [])
+
+
+def test_files_that_no_snapshot_had_go_and_those_on_a_list_wait_for_readers(
+    world: Subscribed,
+) -> None:
+    """The publication of rows that waited for it was refused, or the worker was killed before."""
+
+    class Removing(MemoryDestination):
+        removed: tuple[str, set[str]] | None = None
+
+        def discard_files(self, ident: LakeIdent, file_id: str, kept: Collection[str] = ()) -> None:
+            assert ident == IDENT
+            self.removed = file_id, set(kept)
+
+    rel, _ = copied(world)
+    rel = world.store.update_rel(rel.srsubid, rel.srrelid, lake_lsn=S_LSN)
+    list_expired(world.store, rel.srsubid, IDENT, "uuid", ["s3://b/t/listed.parquet"])
+    dest = Removing(world.lake)
+    assert begin(world, rel, dest).epoch != EPOCH
+    assert dest.removed == (EPOCH, {"s3://b/t/listed.parquet"})
+
+
+def test_an_attempt_that_published_nothing_lists_nothing(world: Subscribed) -> None:
+    class NeverAsked(MemoryDestination):
+        def discard_files(self, ident: LakeIdent, file_id: str, kept: Collection[str] = ()) -> None:
+            raise AssertionError
+
+    rel, _ = copied(world)
+    assert rel.lake_lsn == InvalidXLogRecPtr
+    assert begin(world, rel, NeverAsked(world.lake)).epoch != EPOCH

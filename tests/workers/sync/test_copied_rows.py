@@ -10,6 +10,7 @@ import pytest
 
 from catalog.errcodes import IoError, ReplicationError
 from catalog.pg_lsn import LSN
+from catalog.pg_subscription_rel import SubRelState, SubscriptionRel
 from tests.workers.lake.contract import Make
 from tests.workers.lake.two_columns import COLUMNS, append, count, stamp
 from workers.lake.memory.destination import MemoryDestination
@@ -20,6 +21,7 @@ from workers.sync.copied_rows import CopiedRows
 
 IDENT = LakeIdent("public", "a")
 BRANCH = "pgsub_1_1_1"
+REL = SubscriptionRel(7, 16385, SubRelState.DATASYNC, None, "public", "a", "public", "a")
 COPIED, REACHED = Stamp("pg_1", LSN(80), "e", LSN(80)), Stamp("pg_1", LSN(100), "e", LSN(80))
 
 
@@ -56,7 +58,7 @@ def dest() -> Watched:
 
 def waiting(dest: Any, rows: int = 5) -> CopiedRows:
     staged = append(dest, 1, rows)
-    return CopiedRows(dest, IDENT, BRANCH, rows, staged)
+    return CopiedRows(dest, REL, IDENT, BRANCH, rows, staged)
 
 
 def test_rows_and_the_position_of_s_are_one_commit(dest: Watched) -> None:
@@ -79,7 +81,7 @@ def test_a_batch_goes_on_top_of_the_rows(dest: Watched) -> None:
 
 def test_rows_that_have_a_commit_get_the_position_alone(dest: Watched) -> None:
     dest.write(IDENT, BRANCH, [append(dest, 1, 5)], COPIED)
-    rows = CopiedRows(dest, IDENT, BRANCH, 5)
+    rows = CopiedRows(dest, REL, IDENT, BRANCH, 5)
     rows.write_before_batch(COPIED)
     assert dest.on_branch() == (5, COPIED, 2)
     rows.write(REACHED)
@@ -90,8 +92,9 @@ def test_rows_whose_commit_failed_are_not_forgotten(dest: Watched) -> None:
     """A position alone would publish a copy without rows."""
     rows = waiting(dest)
     dest.errors = [IoError("the store is away")]
-    with pytest.raises(IoError):
+    with pytest.raises(IoError) as failed:
         rows.write(REACHED)
+    assert failed.value.tables == (REL,), "on_error: suspend looks at it"
     assert rows.waiting is not None
     rows.write(REACHED)
     assert dest.on_branch() == (5, REACHED, 2)
@@ -116,7 +119,7 @@ def files(dest: Any, ident: LakeIdent, rows: int) -> CopiedRows:
     names, branch = ("id", "v"), BRANCH
     staged = dest.stage(table.to_batches(), table.schema, RowsOf(ident, names, "", "copy"))
     assert staged.own is not None
-    return CopiedRows(dest, ident, branch, rows, Segment(names, append=staged))
+    return CopiedRows(dest, REL, ident, branch, rows, Segment(names, append=staged))
 
 
 @pytest.fixture
@@ -156,9 +159,15 @@ def test_a_fence_refuses_the_rows_of_a_dead_worker(
     assert refused.value.code == "40001"
     assert count(lake, lake_ident) == 0
     successor.drop_branches(lake_ident)
-    successor.discard_copy(lake_ident, "copy")
+    lists: list[str] = []
+    successor.discard_copy(lake_ident, "copy", lambda _uuid, files: lists.extend(files))
     location = lake._tables.metadata(lake_ident, "testing")["location"]
-    assert not list_data(location)
+    [left] = list_data(location)
+    assert lists == [], "no snapshot had the file"
+    successor.discard_files(lake_ident, "copy", [f"elsewhere/{left}"])
+    assert list_data(location) == [left], "a file on a list waits for readers"
+    successor.discard_files(lake_ident, "copy")
+    assert list_data(location) == []
 
 
 def test_rows_that_nobody_committed_are_found_by_the_copy_id(

@@ -236,6 +236,25 @@ def test_a_copy_that_fails_leaves_nothing_staged(world: Copying) -> None:
     assert world.dest.staged == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [
+        (TableOptions(), True),
+        (TableOptions(writer="spark"), False),
+        (TableOptions(generated=(("g", "id + 1"),)), False),
+        (TableOptions(keys=(("id",),)), False),
+    ],
+    ids=["files", "spark", "computed", "keys"],
+)
+def test_rows_that_this_process_does_not_write_are_committed_before_the_worker_asks_for_c(
+    world: Copying, options: TableOptions, waits: bool
+) -> None:
+    """From c on the apply worker stands still."""
+    world.sub = replace(world.sub, tables={"public.a": options})
+    assert world.copy(PublisherTwin([b"1\n", b"2\n"]))[1] == [1, 2]
+    assert world.waited is waits
+
+
 def test_a_copy_whose_end_fails_on_the_publisher_leaves_nothing_staged(world: Copying) -> None:
     class Lost(PublisherTwin):
         def command(self, sql: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -138,9 +138,9 @@ class SparkTables:
         del session, ident, branch, sizes, deleted_share
         return None
 
-    def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
+    def remove_copied(self, ident: LakeIdent, copy_id: str, kept: Collection[str] = ()) -> None:
         """Remove the files that a failed copy wrote; orphan removal takes the files of Spark."""
-        del ident, copy_id
+        del ident, copy_id, kept
 
     def remove_refused(self, ident: LakeIdent) -> None:
         """Remove the files of commits that the lake refused; see ``refused_files``."""
@@ -288,14 +288,16 @@ class FileTables(SparkTables):
             raise
         return went
 
-    def remove_copied(self, ident: LakeIdent, copy_id: str) -> None:
-        """Remove the files that a failed copy wrote, committed or not.
+    def remove_copied(self, ident: LakeIdent, copy_id: str, kept: Collection[str] = ()) -> None:
+        """Remove the files that a failed copy wrote, committed or not, except those ``kept``.
 
         A file that a snapshot names stays: a user may have committed on top of the copy. The files
         may be of a worker with another word for the table: the present word does not matter.
         """
         files = self._layout(ident)
+        names = {path.rpartition("/")[2] for path in kept}
         copied = [] if isinstance(files, Unwritable) else files.copied(copy_id)
+        copied = [path for path in copied if path.rpartition("/")[2] not in names]
         if copied:
             with suppress(LakeFailure):  # no attempt waits for the removal; orphan removal follows
                 self._commits.remove_files(ident, copied)

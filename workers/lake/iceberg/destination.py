@@ -261,9 +261,9 @@ class IcebergDestination(Destination):
         """Remove staged files; a missing file is no error."""
         self._staging.discard(staged)
 
-    def discard_files(self, ident: LakeIdent, file_id: str) -> None:
+    def discard_files(self, ident: LakeIdent, file_id: str, kept: Collection[str] = ()) -> None:
         """Remove the data files with ``file_id`` in the name, and without a snapshot."""
-        self._file_tables.remove_copied(ident, file_id)
+        self._file_tables.remove_copied(ident, file_id, kept)
 
     def write_sources(
         self, ident: LakeIdent, branch: str, parts: Sequence[SourcePart], *, may_hold: bool = False

@@ -68,8 +68,7 @@ class FileRemoval:
 
     def listed(self, ident: LakeIdent) -> set[str]:
         """All files on lists of the table. Any thread may call."""
-        lists = self._store.expired_files_of_table(ident.schema, ident.table)
-        return {file for each in lists for file in each.files}
+        return listed_files(self._store, ident)
 
     def turn(self, settings: Settings) -> None:
         """Record an ended removal, and begin the removal of the oldest due list, without waiting.
@@ -125,6 +124,12 @@ class FileRemoval:
             return False
         self._failed.add(removed.id)
         return False
+
+
+def listed_files(store: CatalogStore, ident: LakeIdent) -> set[str]:
+    """All files on lists of the table."""
+    lists = store.expired_files_of_table(ident.schema, ident.table)
+    return {file for each in lists for file in each.files}
 
 
 def list_expired(
