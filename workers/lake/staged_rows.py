@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -94,7 +93,8 @@ class OwnFiles:
     From the moment a commit is asked to add them they are ``committed``: whatever became of the
     commit, they may belong to the table. Until then this process removes them with ``remove``, by
     their paths. With ``takes_deletes`` the files keep the order of the staged rows, and a commit
-    may delete rows by position. ``since`` is the monotonic time at which the first was written.
+    may delete rows by position. ``since`` is the monotonic time, in seconds, at which the first was
+    begun; 0 if nobody knows.
     """
 
     files: tuple[NewFile, ...]
@@ -102,12 +102,11 @@ class OwnFiles:
     remove: Callable[[Collection[str]], None] = field(repr=False, compare=False)
     committed: bool = False
     takes_deletes: bool = False
-    since: float = field(default_factory=time.monotonic, compare=False)
+    since: float = field(default=0.0, compare=False)
 
-    @property
-    def may_be_gone(self) -> bool:
+    def may_be_gone(self, now: float) -> bool:
         """Were the files written so long ago that a commit asks whether they are there?"""
-        return time.monotonic() - self.since > CONFIRMED_FILE_SECONDS
+        return now - self.since > CONFIRMED_FILE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

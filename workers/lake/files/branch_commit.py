@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -176,7 +177,8 @@ class BranchCommits:
         for staged in parts.staged:
             staged.committed = True
         added_deletes = [file for file, _ in deletes.files]
-        staged_before = chain.from_iterable(own.files for own in parts.staged if own.may_be_gone)
+        now = time.monotonic()
+        old = (own.files for own in parts.staged if own.may_be_gone(now))
         new = chain(parts.files, added_deletes)
         change = FileChange(
             self.files.layout_id,
@@ -187,7 +189,7 @@ class BranchCommits:
             removed_deletes=deletes.replaced,
             summary=properties,
             expected_tip=tip,
-            stored=confirmed(self.files.store, new, but=staged_before),
+            stored=confirmed(self.files.store, new, but=chain.from_iterable(old)),
             may_hold=self.may_hold,
         )
         what = f'writing to lake table "{self.ident}"'
