@@ -357,7 +357,7 @@ class Synchronised:
         rows = pa.table({"c0": numbers, "c1": numbers.cast(pa.int32())})
         staged = dest.stage(rows.to_batches(), rows.schema)
         waiting = Segment(columns, append=staged, source=source)
-        copied = CopiedRows(dest, rel, IDENT, branch, rows.num_rows, waiting)
+        copied = CopiedRows(dest, rel, branch, rows.num_rows, waiting)
         failpoints.reach("tablesync.range_copied")
         conn.committed += 1  # after the snapshot
         return replace(rel, copied=self.copies_whole), lake, ColumnsOfCopy(), copied

@@ -186,9 +186,12 @@ class Destination(Protocol):
         segments: Sequence[Segment],
         stamp: Stamp | None,
         base: LSN | None = None,
+        *,
+        may_hold: bool = False,
     ) -> Effect:
         """``write_sources`` for a table of a single owner, or for one source."""
-        return self.write_sources(ident, branch, [SourcePart(segments, stamp, base)])[0]
+        part = SourcePart(segments, stamp, base)
+        return self.write_sources(ident, branch, [part], may_hold=may_hold)[0]
 
     def count(self, effects: Sequence[Effect]) -> list[Counts]:
         """The counts of each effect, all read in one call.
@@ -203,9 +206,12 @@ class Destination(Protocol):
         segments: Sequence[Segment],
         stamp: Stamp,
         base: LSN | None = None,
+        *,
+        may_hold: bool = False,
     ) -> Counts:
         """``write_branch`` and ``count`` for a single table."""
-        return self.count([self.write_branch(ident, branch, segments, stamp, base)])[0]
+        effect = self.write_branch(ident, branch, segments, stamp, base, may_hold=may_hold)
+        return self.count([effect])[0]
 
     def expect_copy(self) -> None:
         """Say that ``copy`` follows. What the tasks need may start meanwhile, in the background."""

@@ -93,8 +93,8 @@ class OwnFiles:
     From the moment a commit is asked to add them they are ``committed``: whatever became of the
     commit, they may belong to the table. Until then this process removes them with ``remove``, by
     their paths. With ``takes_deletes`` the files keep the order of the staged rows, and a commit
-    may delete rows by position. ``since`` is the monotonic time, in seconds, at which the first was
-    begun; 0 if nobody knows.
+    may delete rows by position. ``since`` is the monotonic time, in seconds, at which the writing
+    began; 0 if nobody knows the time.
     """
 
     files: tuple[NewFile, ...]
@@ -105,7 +105,10 @@ class OwnFiles:
     since: float = field(default=0.0, compare=False)
 
     def may_be_gone(self, now: float) -> bool:
-        """Were the files written so long ago that a commit asks whether they are there?"""
+        """Are the files so old that a commit asks the store for each file?
+
+        ``now`` is the monotonic time in seconds.
+        """
         return now - self.since > CONFIRMED_FILE_SECONDS
 
 

@@ -23,7 +23,6 @@ from catalog.pg_subscription import Subscription, SyncSlot
 from catalog.pg_subscription_rel import Setter, SubRelState, SubscriptionRel
 from catalog.store_sqlite import CatalogStore
 from workers.lake.destination import Destination
-from workers.lake.effects import ListFiles
 from workers.lake.sources import branches_of, source_of
 from workers.lake.table import BRANCH_PREFIX, LakeIdent, LakeTable
 from workers.process import failpoints
@@ -82,15 +81,14 @@ def undo_published_attempt(
     prefix = branches_of(sub, rel.srrelid) if source_of(sub, rel) else BRANCH_PREFIX
     if not _may_be_publishing(rel, lake):
         dest.drop_branches(lake.ident, prefix=prefix)
-        _discard(rel, dest, lake.ident, store)
+        _discard(rel, dest, lake.ident, store, may_be_read=False)
         return lake
-    list_files = partial(list_expired, store, rel.srsubid, lake.ident)
     failpoints.reach("tablesync.before_fence")
     fenced = dest.fence(lake.ident)
     failpoints.reach("tablesync.fenced")
     dest.drop_branches(lake.ident, prefix=prefix)
     if source_of(sub, rel):
-        _discard(rel, dest, lake.ident, store, list_files)
+        _discard(rel, dest, lake.ident, store, may_be_read=True)
         return fenced
     copied = fenced.stamp
     while _is_published(rel, fenced) and fenced.stamp == copied:
@@ -104,7 +102,7 @@ def undo_published_attempt(
         # From the base a late fast-forward could land again, if the lake's catalog compares only
         # the current snapshot of main.
         fenced = dest.fence(lake.ident)
-    _discard(rel, dest, lake.ident, store, list_files)
+    _discard(rel, dest, lake.ident, store, may_be_read=True)
     return fenced
 
 
@@ -113,22 +111,26 @@ def _discard(
     dest: Destination,
     ident: LakeIdent,
     store: CatalogStore,
-    list_files: ListFiles | None = None,
+    *,
+    may_be_read: bool,
 ) -> None:
     """Remove the files of the attempt before, whatever ended the attempt.
 
-    ``list_files`` stores a list of the files of a copy that ``main`` may have been at: a query may
-    still read the files, and they go when the grace of readers is over. Files on no list go now:
-    no snapshot ever had them.
+    ``may_be_read``: ``main`` may have been at the copy. A query may still read the files of the
+    copy's snapshots, so the files are listed, and go when the grace of readers is over. Files of
+    the copy on no list go now: no snapshot ever had the files.
 
     The files of any other table stay. In ``i`` the row has no copy id, or has the copy id that a
     command stored for the next copy: the row names no attempt whose files could be removed. The
     files of a table that was copied whole are files of ``main``.
     """
-    if rel.epoch is not None and rel.srsubstate in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
-        dest.discard_copy(ident, rel.epoch, list_files)
-        if list_files is not None:
-            dest.discard_files(ident, rel.epoch, listed_files(store, ident))
+    if rel.epoch is None or rel.srsubstate not in (SubRelState.DATASYNC, SubRelState.FINISHEDCOPY):
+        return
+    if not may_be_read:
+        dest.discard_copy(ident, rel.epoch)
+        return
+    dest.discard_copy(ident, rel.epoch, partial(list_expired, store, rel.srsubid, ident))
+    dest.discard_files(ident, rel.epoch, listed_files(store, ident))
 
 
 def _may_be_publishing(rel: SubscriptionRel, lake: LakeTable) -> bool:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from catalog.errcodes import ReplicationError, at_fault
 from catalog.pg_subscription_rel import SubscriptionRel
 from workers.lake.destination import Destination
-from workers.lake.segment import Segment, SourcePart
+from workers.lake.segment import Segment
 from workers.lake.table import LakeIdent, Stamp
 
 
@@ -39,10 +39,14 @@ class CopiedRows:
 
     dest: Destination
     rel: SubscriptionRel
-    ident: LakeIdent
     branch: str
     number: int
     waiting: Segment | None = None
+
+    @property
+    def ident(self) -> LakeIdent:
+        """The lake table."""
+        return LakeIdent(self.rel.lake_schema, self.rel.lake_table)
 
     def write(self, stamp: Stamp, *, published_next: bool = False) -> None:
         """Commit the waiting rows with the position ``stamp``, else the position alone.
@@ -50,10 +54,9 @@ class CopiedRows:
         ``published_next``: the next step publishes the branch, and may make the commit.
         """
         rows = [] if self.waiting is None else [self.waiting]
-        part, may_hold = SourcePart(rows, stamp), published_next and bool(rows)
+        may_hold = published_next and bool(rows)
         with at_fault(self.rel):
-            effects = self.dest.write_sources(self.ident, self.branch, [part], may_hold=may_hold)
-            self.dest.count(effects)
+            self.dest.write(self.ident, self.branch, rows, stamp, may_hold=may_hold)
         self.discard()
 
     def write_before_batch(self, stamp: Stamp) -> None:

@@ -140,7 +140,7 @@ def copy_table(
     else:
         # With a key, overwrite_existing may commit later: the copy's commit gets no position then.
         number = _copy_parallel(copy, ranges, None if key else origin_startpos)
-        rows = CopiedRows(dest, rel, lake.ident, branch, number)
+        rows = CopiedRows(dest, rel, branch, number)
     with rows.discarded_on_error():
         check_not_rewritten(conn, remote, leaves)
         conn.command("COMMIT")
@@ -320,7 +320,7 @@ class _Copy:
 
 
 def _copy_here(copy: _Copy, statement: str, origin: LSN, *, may_wait: bool) -> CopiedRows:
-    """Copy through the sync worker's connection; the rows may wait for their commit."""
+    """Copy through the sync worker's connection; the rows may wait for a commit."""
     schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
     computed = copy.options.defaults or copy.options.generated
     names = tuple(column.name for column in copy.columns)
@@ -328,12 +328,12 @@ def _copy_here(copy: _Copy, statement: str, origin: LSN, *, may_wait: bool) -> C
     staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
     segment = Segment(names, append=staged, source=copy.source)
     segment = replace(segment, defaults=copy.options.defaults, generated=copy.options.generated)
-    rows = CopiedRows(copy.dest, copy.rel, copy.ident, copy.branch, staged.rows, segment)
+    rows = CopiedRows(copy.dest, copy.rel, copy.branch, staged.rows, segment)
     if not staged.rows:
         rows.discard()
         return rows
     with rows.discarded_on_error():
-        if computed or staged.paths or not may_wait:
+        if staged.paths or not may_wait:
             rows.write(stamp_at(copy.rel, origin, copy.source))
         failpoints.reach("tablesync.range_copied")
     return rows

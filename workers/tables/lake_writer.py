@@ -23,7 +23,7 @@ from workers.lake.writer_choice import FILES, choose, computed_column
 def choose_lake_writer(
     dest: Destination, store: CatalogStore, rel: SubscriptionRel, options: TableOptions
 ) -> str:
-    """Tell the destination the table's writer; 0A000 if the writer cannot be had. The writer."""
+    """Tell the destination the table's writer, and return the writer; 0A000 if none can be had."""
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     chosen, reason = dest.choose_writer(ident, options.writer), computed_column(options)
     if reason is not None and chosen.writer == FILES:

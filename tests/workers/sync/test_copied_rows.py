@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def dest() -> Watched:
 
 def waiting(dest: Any, rows: int = 5) -> CopiedRows:
     staged = append(dest, 1, rows)
-    return CopiedRows(dest, REL, IDENT, BRANCH, rows, staged)
+    return CopiedRows(dest, REL, BRANCH, rows, staged)
 
 
 def test_rows_and_the_position_of_s_are_one_commit(dest: Watched) -> None:
@@ -81,7 +82,7 @@ def test_a_batch_goes_on_top_of_the_rows(dest: Watched) -> None:
 
 def test_rows_that_have_a_commit_get_the_position_alone(dest: Watched) -> None:
     dest.write(IDENT, BRANCH, [append(dest, 1, 5)], COPIED)
-    rows = CopiedRows(dest, REL, IDENT, BRANCH, 5)
+    rows = CopiedRows(dest, REL, BRANCH, 5)
     rows.write_before_batch(COPIED)
     assert dest.on_branch() == (5, COPIED, 2)
     rows.write(REACHED)
@@ -119,7 +120,8 @@ def files(dest: Any, ident: LakeIdent, rows: int) -> CopiedRows:
     names, branch = ("id", "v"), BRANCH
     staged = dest.stage(table.to_batches(), table.schema, RowsOf(ident, names, "", "copy"))
     assert staged.own is not None
-    return CopiedRows(dest, REL, ident, branch, rows, Segment(names, append=staged))
+    rel = replace(REL, lake_schema=ident.schema, lake_table=ident.table)
+    return CopiedRows(dest, rel, branch, rows, Segment(names, append=staged))
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def finish(world: Subscribed, rel: SubscriptionRel, dest: MemoryDestination) -> 
     process = WorkerProcess(
         Path(), rel.srsubid, rel.srrelid, 1, world.store, cast("Any", Link()), Settings()
     )
-    rows = CopiedRows(dest, rel, LakeIdent("public", "a"), BRANCH, 0)
+    rows = CopiedRows(dest, rel, BRANCH, 0)
     _store_syncdone(context(process, world, dest), applier, rel, rows, (), S_LSN)
 
 

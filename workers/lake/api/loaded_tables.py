@@ -150,7 +150,8 @@ class LoadedTables:
             return
         operations = table.operations()
         ref = operations.current().ref(branch)
-        if ref is None or ref.snapshotId() != at:  # else it was made with the table
+        is_ours = ref is not None and ref.maxRefAgeMs() is not None
+        if not is_ours or ref.snapshotId() != at:  # else the branch came with the table
             api.set_branch(operations, branch, at)
         self._read_list(loaded, at)
         self._keep(ident, loaded)

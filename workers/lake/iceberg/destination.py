@@ -106,7 +106,7 @@ class IcebergDestination(Destination):
         self._columns = KnownColumns(self._tables, self._file_tables.forget)
         self._generated = CheckedGenerated(self._sessions, self._columns)
         self._others = KnownOthers(self._sessions, finds=settings.track_commit_timestamp)
-        self._version = max(format_version, SINCE if settings.track_commit_timestamp else 0)
+        self._format_version = max(format_version, SINCE if settings.track_commit_timestamp else 0)
         self._durability = Durability(self._tables, self._sessions, catalog_file)
         done = self._file_tables.published
         self._branches = BranchPublisher(self._tables, self._durability, self.fence, done)
@@ -139,8 +139,8 @@ class IcebergDestination(Destination):
         A table that an earlier attempt of the owner left as new is finished; others are 42P07.
         """
         summary = first_summary(stamp)
-        merged = self._file_tables.merges(layout.writer)
-        new = NewTable(owner, relid, self._version, layout, publisher_columns, merged, branch)
+        merge = self._file_tables.merges(layout.writer)
+        new = NewTable(owner, relid, self._format_version, layout, publisher_columns, merge, branch)
         try:
             created = self._tables.create_table(ident, columns, new, summary)
         except DuplicateTable:
@@ -342,7 +342,7 @@ class IcebergDestination(Destination):
         overwrite_existing_rows(self._sessions.get(), ident, branch, columns, key, generated)
 
     def publish(self, ident: LakeIdent, branch: str, stamp: Stamp) -> int | None:
-        """Fast-forward ``main`` to the branch, if the tip carries exactly ``stamp``."""
+        """Fast-forward ``main`` to the branch, if the branch's tip carries exactly ``stamp``."""
         return self._branches.publish(ident, branch, stamp)
 
     @property

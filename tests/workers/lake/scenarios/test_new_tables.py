@@ -78,19 +78,30 @@ def test_a_branch_elsewhere_is_replaced(lake: Any) -> None:
     assert (lake.state.refs[BRANCH], lake.asked) == (FENCE, ["commit"])
 
 
-def test_a_snapshot_that_the_known_state_lacks_is_looked_for(lake: Any) -> None:
-    """Somebody has committed since: the catalog row names the newer snapshot."""
+def test_a_branch_of_another_client_is_made_ours(lake: Any) -> None:
+    """At the same snapshot, but without the age that marks a branch of pgsub."""
+    lake.state = replace(lake.state, ours=frozenset())
     tables = created(lake)
-    lake.add_to_main()
-    tables.create_branch(lake, T, COPY, FENCE)
-    assert (lake.state.refs[COPY], lake.asked) == (FENCE, ["load", "commit"])
+    tables.create_branch(lake, T, BRANCH, BEFORE)
+    assert (lake.state.ours, lake.asked) == ({BRANCH}, ["commit"])
 
 
-def test_a_state_that_the_catalog_refuses_is_read_again(lake: Any) -> None:
+@pytest.mark.parametrize(
+    ("at", "expected", "asked"),
+    [
+        (FENCE, FENCE, ["load", "commit"]),
+        (BEFORE, BEFORE, ["commit", "load", "commit"]),
+        (None, FENCE, ["load", "commit"]),
+    ],
+    ids=["the known state lacks the snapshot", "the catalog refuses the state", "newest of main"],
+)
+def test_what_somebody_has_committed_since_is_read(
+    lake: Any, at: int | None, expected: int, asked: list[str]
+) -> None:
     tables = created(lake)
     lake.add_to_main()
-    tables.create_branch(lake, T, COPY, BEFORE)
-    assert (lake.state.refs[COPY], lake.asked) == (BEFORE, ["commit", "load", "commit"])
+    tables.create_branch(lake, T, COPY, at)
+    assert (lake.state.refs[COPY], lake.asked) == (expected, asked)
 
 
 def test_a_lost_answer_is_followed_by_a_look(lake: Any) -> None:
@@ -98,14 +109,6 @@ def test_a_lost_answer_is_followed_by_a_look(lake: Any) -> None:
     lake.answers = [Answer(UNKNOWN, effect="at once")]
     tables.create_branch(lake, T, COPY, BEFORE)
     assert (lake.state.refs[COPY], lake.asked) == (BEFORE, ["commit", "load"])
-
-
-def test_a_branch_at_the_newest_of_main_is_made_on_what_was_just_read(lake: Any) -> None:
-    """The known state does not tell where main is now."""
-    tables = created(lake)
-    lake.add_to_main()
-    tables.create_branch(lake, T, COPY, None)
-    assert (lake.state.refs[COPY], lake.asked) == (FENCE, ["load", "commit"])
 
 
 def test_the_first_commit_needs_no_look_and_says_that_the_state_is_a_known_one(
