@@ -1,6 +1,7 @@
 """The limits of logs, terminals, metrics, health checks, comparisons and password commands.
 
-Also those of files before a commit, of commits, of a store's lent keys, and of the demo.
+Also those of files before a commit, of rows before their lake table, of commits, of a store's lent
+keys, and of the demo.
 
 As in ``config.limits``, a name ends in its unit and the line below gives the reason.
 """
@@ -167,6 +168,12 @@ larger transaction has a file of its own."""
 PARALLEL_FILE_SECONDS: Final = 12 * 3600.0
 """Files written so long before the commit are not used: orphan removal takes files without a
 snapshot once they are a day old."""
+
+# -- rows before their lake table ------------------------------------------------------------------
+
+COPY_AHEAD_BYTES: Final = 64 * _MB
+"""COPY data that a sync worker keeps in memory while the lake table is made: half a second's rows
+of a fast publisher, and few tables of a single range have more."""
 
 # -- stores ----------------------------------------------------------------------------------------
 

@@ -91,7 +91,10 @@ def terminated_by_command() -> AdminShutdown:
 
 
 class WalReceiverConn:
-    """One connection to the publisher. Not thread safe: one thread at a time owns a connection."""
+    """One connection to the publisher. Not thread safe: one thread at a time owns a connection.
+
+    Any thread may call ``give_up``.
+    """
 
     def __init__(self, pgconn: pq.abc.PGconn, interrupted: Callable[[], bool]) -> None:
         self.pgconn = pgconn
@@ -352,6 +355,10 @@ class WalReceiverConn:
         except Exception as error:
             return _lost(error)
         return ConnectionFailure("the publisher ended the stream")
+
+    def give_up(self) -> None:
+        """End the wait of another thread with 57P01; the connection is of no use from here on."""
+        self._interrupted = lambda: True
 
     def close(self) -> None:
         """Close the socket; a temporary slot vanishes with the connection."""

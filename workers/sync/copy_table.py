@@ -15,8 +15,9 @@ first, and readers of ``main`` see the old rows until copy and catch-up are comp
 A role that may not lock the table by LOCK TABLE takes the lock by a SELECT without rows, and the
 table is one range (``copy_ranges.lock``).
 
-A table of one range goes through the sync worker's connection. So does a table with hashed columns:
-a key of a mask never travels. A larger table is copied by Spark tasks under the exported snapshot.
+A table of one range goes through the sync worker's connection (``copy_here``), and its rows begin
+to arrive while the lake table is made (``rows_ahead``). So does a table with hashed columns: a key
+of a mask never travels. A larger table is copied by Spark tasks under the exported snapshot.
 If Spark repeats a task, the task imports the snapshot again. So the worker sends the COMMIT, and
 ends the snapshot, only after every task has succeeded.
 """
@@ -24,11 +25,9 @@ ends the snapshot, only after every task has succeeded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-import pyarrow as pa
 
 from catalog.changed_text import StoredTextTypes
 from catalog.pg_lsn import LSN
@@ -43,9 +42,9 @@ from workers.changes.rules_of_rows import masks_text
 from workers.columnar.binary.forms import compile_forms
 from workers.columnar.masks import Mask
 from workers.lake.copy_plan import CopyPlan
-from workers.lake.copy_task import BINARY, CSV, Nodes, read_copy
+from workers.lake.copy_task import BINARY, CSV, Nodes
 from workers.lake.destination import Destination
-from workers.lake.segment import RowsOf, Segment
+from workers.lake.segment import Segment
 from workers.lake.sources import source_of
 from workers.lake.table import LakeColumn, LakeIdent, LakeTable
 from workers.lake.writer_choice import FILES
@@ -72,9 +71,11 @@ from workers.sync.attempt_check import check_same_attempt
 from workers.sync.columns_of_copy import is_new, prepare_columns
 from workers.sync.copied_keys import check_repeated_keys, settle_copied_keys
 from workers.sync.copied_rows import CopiedRows
+from workers.sync.copy_here import Copy, copy_here
 from workers.sync.copy_passfile import copy_passfile
 from workers.sync.copy_ranges import Range, check_not_rewritten, cut_ranges, lock
 from workers.sync.remember_columns import columns_to_remember, remember_columns
+from workers.sync.rows_ahead import reading_ahead
 from workers.tables.lake_writer import choose_lake_writer
 from workers.tables.new_table import prepare_lake_table
 from workers.tables.position import recopy_command, stamp_at
@@ -102,45 +103,38 @@ def copy_table(
     published = fetch_remote_table_info(conn, rel.nspname, rel.relname, sub.subpublications)
     remote = checked_columns(published, options)
     shape = fetch_shape(conn, remote.relid, sub.subpublications)
-    drops = (options.on_dropped_column or process.settings.on_dropped_column) == "drop"
     ident = LakeIdent(rel.lake_schema, rel.lake_table)
     check_keys(options, remote.relreplident, [column.name for column in remote.columns], ident)
     leaves = fetch_leaves(conn, remote)
     by_ctid = lock(conn, remote, leaves) and not options.hashed
     nodes = _nodes(conn, sub, remote)
     ranges = _ranges(process, conn, remote, leaves, dest, CSV if nodes is None else BINARY, by_ctid)
-    source = source_of(sub, rel)
-    locks = TableLocks(process.data_dir if source else None)  # one source makes a shared table
-    with locks.held([ident]):
-        plan, found = prepare_columns(sub, rel, remote, shape, dest, dest.table(ident), drops=drops)
-        options = plan.options(options)
-        remembered = partial(columns_to_remember, shape, rel, published, options, plan, dest=dest)
-        of = sub, rel, remote, options, dest, found, process.store.former_owners(), remembered
-        lake = prepare_lake_table(*of, branch="" if source else branch)
-    writer = choose_lake_writer(dest, process.store, rel, options)
-    text = remember_columns(remembered(lake.columns), lake, dest) or masks_text(options, rel.epoch)
-    base = lake.snapshot_id
-    rel = _store_beginning(process, conn, rel, remote, shape, base, origin_startpos, text)
-    # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
-    # another writer has committed since, the copy is not published (40001).
-    dest.create_branch(lake.ident, branch, None if source else base)
-    failpoints.reach("tablesync.branch_created")
-    if rel.recopy or source:
-        _empty(rel, lake, dest, branch, origin_startpos, source)
-    elif lake.records:
-        # Rows of the lake table that share a declared key would cost the whole copy.
-        check_repeated_keys(dest, lake.ident, branch, options.keys, source)
-    empty = lake.records == 0 or rel.recopy or bool(source)
-    key = () if empty else tuple(map(options.lake_column, remote.key))
-    columns = _copied_columns(remote, options, lake)
-    copy = _Copy(process, conn, sub, rel, options, lake.ident, dest, branch, nodes, *columns)
-    may_wait = writer == FILES and not (key or options.keys)
-    if len(ranges) == 1:
-        rows = _copy_here(copy, ranges[0].statement, origin_startpos, may_wait=may_wait)
-    else:
-        # With a key, overwrite_existing may commit later: the copy's commit gets no position then.
-        number = _copy_parallel(copy, ranges, None if key else origin_startpos)
-        rows = CopiedRows(dest, rel, branch, number)
+    types = _text_types(conn, remote, shape, rel)
+    source, statements = source_of(sub, rel), [each.statement for each in ranges]
+    with reading_ahead(conn, statements, at_once=not source) as ahead:
+        made = _prepare_lake(process, sub, rel, published, remote, shape, dest, branch)
+        lake, options, base = made.lake, made.options, made.lake.snapshot_id
+        rel = _store_beginning(process, rel, remote, types, base, origin_startpos, made.text)
+        # The copy branches off the snapshot stored here, and an undo returns to the snapshot. If
+        # another writer has committed since, the copy is not published (40001).
+        dest.create_branch(ident, branch, None if source else base)
+        failpoints.reach("tablesync.branch_created")
+        if rel.recopy or source:
+            _empty(rel, lake, dest, branch, origin_startpos, source)
+        elif lake.records:
+            # Rows of the lake table that share a declared key would cost the whole copy.
+            check_repeated_keys(dest, ident, branch, options.keys, source)
+        empty = lake.records == 0 or rel.recopy or bool(source)
+        key = () if empty else tuple(map(options.lake_column, remote.key))
+        columns = _copied_columns(remote, options, lake)
+        copy = Copy(process, sub, rel, options, ident, dest, branch, nodes, *columns)
+        if ahead is None:
+            # With a key, overwrite_existing may commit later: the copy's commit gets no position.
+            number = _copy_parallel(copy, conn, ranges, None if key else origin_startpos)
+            rows = CopiedRows(dest, rel, branch, number)
+        else:
+            may_wait = made.writer == FILES and not (key or options.keys)
+            rows = copy_here(copy, ahead, origin_startpos, may_wait=may_wait)
     with rows.discarded_on_error():
         check_not_rewritten(conn, remote, leaves)
         conn.command("COMMIT")
@@ -151,7 +145,7 @@ def copy_table(
         *(sub.oid, rel.srrelid, origin_startpos, rows.number, len(ranges), copy.relation),
     )
     held_nothing = rel.recopy or bool(source) or (is_new(lake) and not options.adopt)
-    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, plan, rows
+    return replace(rel, copied=held_nothing and _arrives(sub, remote)), lake, made.plan, rows
 
 
 def _ranges(
@@ -170,18 +164,60 @@ def _ranges(
     return ranges
 
 
-def _store_beginning(
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """The lake table before the copy; ``options`` and ``plan`` are those of the copied columns.
+
+    ``text`` is what the catalog remembers of the publisher's columns.
+    """
+
+    lake: LakeTable
+    plan: ColumnsOfCopy
+    options: TableOptions
+    writer: str
+    text: str | None
+
+
+def _prepare_lake(
     process: WorkerProcess,
-    conn: WalReceiverConn,
+    sub: Subscription,
     rel: SubscriptionRel,
+    published: RemoteTable,
     remote: RemoteTable,
     shape: TableShape | None,
+    dest: Destination,
+    branch: str,
+) -> _Prepared:
+    """Make a missing lake table, with ``branch``, or prepare the existing one for the copy.
+
+    ``remote`` are the columns of ``published`` that the options let through.
+    """
+    ident = LakeIdent(rel.lake_schema, rel.lake_table)
+    options = sub.table_options(rel.nspname, rel.relname)
+    drops = (options.on_dropped_column or process.settings.on_dropped_column) == "drop"
+    source = source_of(sub, rel)
+    locks = TableLocks(process.data_dir if source else None)  # one source makes a shared table
+    with locks.held([ident]):
+        plan, found = prepare_columns(sub, rel, remote, shape, dest, dest.table(ident), drops=drops)
+        options = plan.options(options)
+        remembered = partial(columns_to_remember, shape, rel, published, options, plan, dest=dest)
+        of = sub, rel, remote, options, dest, found, process.store.former_owners(), remembered
+        lake = prepare_lake_table(*of, branch="" if source else branch)
+    writer = choose_lake_writer(dest, process.store, rel, options)
+    text = remember_columns(remembered(lake.columns), lake, dest) or masks_text(options, rel.epoch)
+    return _Prepared(lake, plan, options, writer, text)
+
+
+def _store_beginning(
+    process: WorkerProcess,
+    rel: SubscriptionRel,
+    remote: RemoteTable,
+    types: StoredTextTypes,
     base_snapshot: int | None,
     floor: LSN,
     columns: str | None,
 ) -> SubscriptionRel:
     """Store what the copy begins with: base, position, and the publisher's table."""
-    types = _text_types(conn, remote, shape, rel)
     with process.store.transaction():
         check_same_attempt(process.store, rel)
         process.store.put_text_types(types)
@@ -282,112 +318,15 @@ def _masks(
     return tuple(masks.get(each.name) for each in remote.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """The parameters of a copy, for one connection or for Spark tasks."""
-
-    process: WorkerProcess
-    conn: WalReceiverConn
-    sub: Subscription
-    rel: SubscriptionRel
-    options: TableOptions
-    ident: LakeIdent
-    dest: Destination
-    branch: str
-    nodes: Nodes | None
-    columns: tuple[LakeColumn, ...]
-    masks: tuple[Mask | None, ...]
-    clamped: frozenset[str]
-
-    @property
-    def relation(self) -> str:
-        """The table on the publisher, for messages."""
-        return f"{self.rel.nspname}.{self.rel.relname}"
-
-    @property
-    def source(self) -> str:
-        """The source of the rows in a shared lake table; empty for any other table."""
-        return source_of(self.sub, self.rel)
-
-    @property
-    def copy_id(self) -> str:
-        """The copy id: the next attempt removes the files with the id in the name."""
-        return self.rel.epoch or ""
-
-    def report(self, **progress: int | None) -> None:
-        """Set the values of pg_stat_progress_copy."""
-        self.process.link.report(progress=progress)
-
-
-def _copy_here(copy: _Copy, statement: str, origin: LSN, *, may_wait: bool) -> CopiedRows:
-    """Copy through the sync worker's connection; the rows may wait for a commit."""
-    schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(copy.columns)])
-    computed = copy.options.defaults or copy.options.generated
-    names = tuple(column.name for column in copy.columns)
-    rows_of = None if computed else RowsOf(copy.ident, names, copy.source, copy.copy_id)
-    staged = copy.dest.stage(_read_here(copy, statement), schema, rows_of)
-    segment = Segment(names, append=staged, source=copy.source)
-    segment = replace(segment, defaults=copy.options.defaults, generated=copy.options.generated)
-    rows = CopiedRows(copy.dest, copy.rel, copy.branch, staged.rows, segment)
-    if not staged.rows:
-        rows.discard()
-        return rows
-    with rows.discarded_on_error():
-        if staged.paths or not may_wait:
-            rows.write(stamp_at(copy.rel, origin, copy.source))
-        failpoints.reach("tablesync.range_copied")
-    return rows
-
-
-def _read_here(copy: _Copy, statement: str) -> Iterator[pa.RecordBatch]:
-    """Read and count the rows of a COPY; the size in bytes is known at the end only."""
-    received = rows = 0
-
-    def tell(*, done: int) -> None:
-        copy.report(
-            bytes_processed=received, bytes_total=0, tuples_processed=rows, done=done, ranges=1
-        )
-
-    def chunks() -> Iterator[memoryview]:
-        nonlocal received
-        for chunk in copy.conn.copy_out(statement):
-            received += len(chunk)
-            yield chunk
-
-    tell(done=0)
-    for batch in read_copy(
-        chunks(),
-        copy.columns,
-        null_unrepresentable=copy.options.on_unrepresentable == "null",
-        relation=copy.relation,
-        nodes=copy.nodes,
-        clamped=copy.clamped,
-    ):
-        rows += batch.num_rows
-        tell(done=0)
-        yield _masked(batch, copy.masks)
-    tell(done=1)
-
-
-def _masked(batch: pa.RecordBatch, masks: Sequence[Mask | None]) -> pa.RecordBatch:
-    """A batch with the hashes of hashed columns."""
-    if not any(masks):
-        return batch
-    arrays = [
-        array if mask is None else mask.hashed(array)
-        for array, mask in zip(batch.columns, masks, strict=True)
-    ]
-    hashed: pa.RecordBatch = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
-    return hashed
-
-
-def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) -> int:
+def _copy_parallel(
+    copy: Copy, conn: WalReceiverConn, ranges: Sequence[Range], stamped: LSN | None
+) -> int:
     """Copy by Spark tasks under the exported snapshot; ``stamped`` is the position of the copy.
 
     Progress counts ranges. So bytes are bytes of the publisher's file, not of the COPY.
     """
-    snapshot = copy.conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
-    pinned = parse_conninfo(copy.sub.subconninfo) | copy.conn.host()
+    snapshot = conn.exec("SELECT pg_catalog.pg_export_snapshot()")[0][0]
+    pinned = parse_conninfo(copy.sub.subconninfo) | conn.host()
     appname = sync_slot_name(copy.sub.oid, copy.rel.srrelid, "copy")
     size = sum(each.size for each in ranges)
 
@@ -431,7 +370,7 @@ def _copy_parallel(copy: _Copy, ranges: Sequence[Range], stamped: LSN | None) ->
     return rows
 
 
-def _settle_keys(copy: _Copy, key: Sequence[str]) -> None:
+def _settle_keys(copy: Copy, key: Sequence[str]) -> None:
     """Check ``key`` in copied and existing rows, and check every declared key."""
     if key:
         settle_copied_keys(

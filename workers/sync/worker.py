@@ -10,9 +10,10 @@ table is copied again. With a permanent slot a finished copy (``f``) is not made
 2. The worker begins a transaction on the publisher, and in the transaction creates a temporary slot
    with a snapshot. The copy ends, and the stream begins, at the slot's consistent point.
 3. The worker locks the table against rewriting (ACCESS SHARE), then measures the table, and holds
-   the lock until every range is copied. Then the relfilenode must be unchanged. Copied rows go to a
-   branch of the lake table. The branch starts from the base, or empty if the table is copied anew.
-   Readers of ``main`` do not see the branch.
+   the lock until every range is copied. Then the relfilenode must be unchanged. The rows of a
+   table of one range begin to arrive while the lake table is made. Copied rows go to a branch of
+   the lake table. The branch starts from the base, or empty if the table is copied anew. Readers
+   of ``main`` do not see the branch.
 4. The worker sets ``w`` in the launcher's memory, at the consistent point, and wakes the apply
    worker. The apply worker answers ``c`` at the apply worker's decided position, and closes no
    batch until the sync worker is done. If the apply worker dies first, the next one answers.

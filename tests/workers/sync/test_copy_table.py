@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from catalog.errcodes import ConnectionFailure, ReplicationError
+from catalog.errcodes import ReplicationError
 from catalog.pg_lsn import LSN
 from catalog.pg_subscription import TableOptions
 from catalog.pg_subscription_rel import KEY_UNSURE
@@ -28,23 +28,6 @@ from workers.publisher.interfaces import Row
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Copying]:
     yield from copying(tmp_path)
-
-
-def test_a_small_table_comes_through_our_own_connection_and_is_counted(world: Copying) -> None:
-    data = [b"1\n", b"2\n", b"30\n"]
-    rel, keys = world.copy(PublisherTwin(data))
-    assert (keys, rel.copied, rel.floor) == ([1, 2, 30], True, START)
-    first, *_, last = world.link.progress
-    assert first == {
-        "bytes_processed": 0,
-        "bytes_total": 0,
-        "tuples_processed": 0,
-        "done": 0,
-        "ranges": 1,
-    }
-    size = 19 + 3 * (2 + 4 + 4) + 2  # of a binary COPY: its head, three rows, its end
-    assert last == first | {"bytes_processed": size, "tuples_processed": 3, "done": 1}
-    assert world.dest.staged == 0
 
 
 @pytest.mark.parametrize("blocks", [1, 20], ids=["one range", "ranges"])
@@ -223,49 +206,6 @@ def test_ranges_are_copied_from_the_host_of_the_snapshot(world: Copying) -> None
     (found,) = seen
     there = {name: found[name] for name in ("host", "hostaddr", "port", "dbname")}
     assert there == {"host": "db2", "hostaddr": "10.0.0.2", "port": "5433", "dbname": "shop"}
-
-
-def test_a_copy_that_fails_leaves_nothing_staged(world: Copying) -> None:
-    def fail(operation: str) -> None:
-        if operation == "write_branch":
-            raise ReplicationError("no space left", sqlstate="53100")
-
-    world.dest.failpoint = fail
-    with pytest.raises(ReplicationError, match="no space left"):
-        world.copy(PublisherTwin([b"1\n"]))
-    assert world.dest.staged == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "waits"),
-    [
-        (TableOptions(), True),
-        (TableOptions(writer="spark"), False),
-        (TableOptions(generated=(("g", "id + 1"),)), False),
-        (TableOptions(keys=(("id",),)), False),
-    ],
-    ids=["files", "spark", "computed", "keys"],
-)
-def test_rows_that_this_process_does_not_write_are_committed_before_the_worker_asks_for_c(
-    world: Copying, options: TableOptions, waits: bool
-) -> None:
-    """From c on the apply worker stands still."""
-    world.sub = replace(world.sub, tables={"public.a": options})
-    assert world.copy(PublisherTwin([b"1\n", b"2\n"]))[1] == [1, 2]
-    assert world.waited is waits
-
-
-def test_a_copy_whose_end_fails_on_the_publisher_leaves_nothing_staged(world: Copying) -> None:
-    class Lost(PublisherTwin):
-        def command(self, sql: str) -> None:
-            if sql == "COMMIT":
-                assert world.dest.staged == 1
-                raise ConnectionFailure("lost the connection to the publisher")
-            super().command(sql)
-
-    with pytest.raises(ConnectionFailure):
-        world.copy(Lost([b"1\n"]))
-    assert world.dest.staged == 0
 
 
 def test_a_password_of_the_environment_is_in_a_private_file_while_ranges_are_copied(
