@@ -92,7 +92,7 @@ def rest_catalog(
             dying_with_parent(
                 [
                     str(find_java().path),
-                    *("-Xmx256m", "-XX:+UseSerialGC"),
+                    *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
                     *("-cp", os.pathsep.join(map(str, fixture_jars(store["io-impl"])))),
                     "org.apache.iceberg.rest.RESTCatalogServer",
                 ]
