@@ -106,6 +106,7 @@ class LauncherLoop:
                 self._subscriptions.take_exit(exited)
             if self.phase == "stopping":
                 if not self.workers.children:
+                    self._tell_service_manager()  # the last worker may have ended at the signal
                     return
             else:
                 self._watch_lake()
@@ -119,7 +120,7 @@ class LauncherLoop:
                 self._publication_look.poll(time.monotonic())
                 if self._daily_probe.poll(time.monotonic(), self._lake.url):
                     self._end(1)  # the process has logged the error
-            self._service_manager.turn(time.monotonic(), self.phase, self._service_state)
+            self._tell_service_manager()
             self.requests.settle()
             for key, mask in selector.select(self._pause_seconds()):
                 key.data(mask)
@@ -139,6 +140,9 @@ class LauncherLoop:
             due.append(self._publication_look.next_deadline())
         times = [moment for moment in due if moment is not None]
         return max(min(times, default=now + CATALOG_POLL_SECONDS) - now, 0.0)
+
+    def _tell_service_manager(self) -> None:
+        self._service_manager.turn(time.monotonic(), self.phase, self._service_state)
 
     def _service_state(self) -> State:
         return service_state(self._store, self.workers.slots.rows(), time.time_ns() // 1000)

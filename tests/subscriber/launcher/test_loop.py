@@ -47,3 +47,15 @@ def test_whose_errors_replace_a_commit_service(has_sessions: bool) -> None:
     loop.workers = SimpleNamespace(slots=SimpleNamespace(rows=list))
     loop._errors_of_lake = SimpleNamespace(poll=lambda *_: "all fail")
     assert loop._lake_errors(0.0) == ("all fail" if has_sessions else None)
+
+
+def test_the_service_manager_hears_of_a_stop_whose_workers_end_at_once() -> None:
+    """The workers may end between the signal and the next turn of a busy machine's launcher."""
+    heard: list[str] = []
+    loop: Any = LauncherLoop.__new__(LauncherLoop)
+    loop.phase = "stopping"
+    loop.workers = SimpleNamespace(reap=list, children={})
+    loop._wake_up = SimpleNamespace(run_posted=lambda: None)
+    loop._service_manager = SimpleNamespace(turn=lambda now, phase, read: heard.append(phase))
+    loop.run(None)
+    assert heard == ["stopping"]
