@@ -37,10 +37,10 @@ LAKE_WORDS = """\
 REST catalog, then with a pause of 30 ms before each request, then on the local disk. Store,
 catalog, publisher and native subscriber run on the machine too. The store collects garbage less
 often than by default, which took most of its processor time. The catalog runs without Java's
-optimising compiler, which in the first minutes took more than the requests. The native subscriber is measured
-beside `pgsub` at every place: three rounds on S3, one round elsewhere, and 0.4 of the seconds of a
-steady load. sling and OLake are programs that copy PostgreSQL's tables into Iceberg; their rows a
-second come from a machine with two processors."""
+optimising compiler, which in the first minutes took more than the requests. The native subscriber
+is measured beside `pgsub` at every place: three rounds on S3, one round elsewhere, and 0.4 of the
+seconds of a steady load. sling and OLake are programs that copy PostgreSQL's tables into Iceberg;
+their rows a second come from a machine with two processors."""
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
 
