@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from config.monitor_limits import COPY_AHEAD_BYTES
@@ -37,19 +38,16 @@ class RowsAhead:
         self._conn = conn
         self._data = conn.copy_out(statement)
         self._kept: deque[bytes] = deque()
-        self._failed: BaseException | None = None
         self._stop = threading.Event()
-        self._reader = threading.Thread(target=self._read, name="rows ahead", daemon=True)
-        if at_once:
-            self._reader.start()
+        pool = ThreadPoolExecutor(1, thread_name_prefix="rows ahead")
+        self._reading = pool.submit(self._read) if at_once else None
+        pool.shutdown(wait=False)  # the thread ends with the reading
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         """Yield pieces of whole rows, each valid until the next piece; raises the COPY's error."""
         self._stop.set()
-        if self._reader.is_alive():
-            self._reader.join()  # the thread, too, ends when the worker is to end
-        if self._failed is not None:
-            raise self._failed
+        if self._reading is not None:
+            self._reading.result()  # the thread, too, ends when the worker is to end
         while self._kept:
             yield self._kept.popleft()
         yield from self._data
@@ -57,21 +55,18 @@ class RowsAhead:
     def close(self) -> None:
         """End the reading. A COPY that is not at its end makes the connection useless."""
         self._stop.set()
-        if self._reader.is_alive():
+        if self._reading is not None and not self._reading.done():
             self._conn.give_up()
-            self._reader.join()
+            wait([self._reading])
         self._kept.clear()
 
     def _read(self) -> None:
         size = 0
-        try:
-            for piece in self._data:
-                self._kept.append(bytes(piece))
-                size += len(piece)
-                if size >= COPY_AHEAD_BYTES or self._stop.is_set():
-                    return
-        except BaseException as error:  # raised in the worker's thread, whatever it is
-            self._failed = error
+        for piece in self._data:
+            self._kept.append(bytes(piece))
+            size += len(piece)
+            if size >= COPY_AHEAD_BYTES or self._stop.is_set():
+                return
 
 
 @contextmanager

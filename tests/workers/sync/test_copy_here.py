@@ -34,14 +34,16 @@ class Heard(PublisherTwin):
 
 @dataclass(slots=True)
 class Busy(PublisherTwin):
-    """Refuses every statement during the COPY."""
+    """Refuses every statement during the COPY, which lasts until the copy's branch is made."""
 
     is_begun: bool = False
     is_busy: bool = False
+    may_end: threading.Event = field(default_factory=threading.Event)
 
     def copy_out(self, sql: str) -> Iterator[bytes]:
         self.is_begun = self.is_busy = True
         yield from super(Busy, self).copy_out(sql)
+        assert self.may_end.wait(PATIENCE)
         self.is_busy = False
 
     def command(self, sql: str) -> None:
@@ -155,8 +157,14 @@ def test_the_connection_has_no_other_statement_until_the_rows_are_read(
     if shared:
         world.sub = replace(world.sub, tables={"public.a": TableOptions(shared=True)})
     publisher = Busy([b"1\n"])
-    made: list[bool] = []
-    world.dest.failpoint = lambda _: made.append(publisher.is_begun)
+    begun: list[bool] = []
+
+    def enter(operation: str) -> None:
+        begun.append(publisher.is_begun)
+        if operation == "create_branch":
+            publisher.may_end.set()
+
+    world.dest.failpoint = enter
     assert world.copy(publisher)[1] == [1]
     assert publisher.commands[-1] == "COMMIT"
-    assert not (shared and made[0])
+    assert not (shared and begun[0])

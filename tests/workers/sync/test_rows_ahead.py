@@ -68,7 +68,7 @@ class Sender:
 
 
 def reading_threads() -> int:
-    return sum(each.name == "rows ahead" for each in threading.enumerate())
+    return sum(each.name.startswith("rows ahead") for each in threading.enumerate())
 
 
 def read(ahead: RowsAhead) -> list[bytes]:
