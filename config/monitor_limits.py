@@ -109,8 +109,12 @@ NATIVE_TRIM_SECONDS: Final = 60.0
 """Time between two looks of the C library for free pages, which take milliseconds."""
 
 PYTHON_IDLE_SECONDS: Final = 5.0
-"""Time for which Spark's Python stays after the last task: a start takes more than a second of one
-processor. With one second 2 M rows were copied in 3.8 s instead of 2.2 s."""
+"""Time for which Spark's Python stays after the last task: a next copy often follows at once."""
+PYTHON_FORK_SECONDS: Final = 5.0
+"""Time for which Spark waits for a forked Python, while the fork server may be loading. Then
+the program that Spark has started loads the modules itself, in a second or two."""
+PYTHON_ASK_SECONDS: Final = 2.0
+"""The part of this time in which the launcher has to answer."""
 PYTHON_FIRST_TASK_SECONDS: Final = 30.0
 """Time for which a new Python of Spark waits for the first task, on a machine without a free
 processor too."""

@@ -6,8 +6,8 @@ second. Measured on two cores, from start to first query: 4.2 s fresh, 0.25 s fo
 
 The fork server opens no connection and starts no thread. Its only thread belongs to the memory
 allocator and is prepared for forks. The fork server ends with the launcher, and a worker ends with
-the fork server (``die_with_parent``): a killed launcher takes all processes along. Like every child
-of the launcher, workers inherit the descriptor of the data directory's lock.
+the fork server (``die_with_parent``): a killed launcher takes all processes along. Workers inherit
+the descriptor of the data directory's lock; Spark's Python, which writes to no table, does not.
 
 At the start the fork server loads for seconds, and a request for a process waits. For every worker
 a thread makes the request, waits for the worker's end, and wakes the launcher's loop after both.
@@ -74,6 +74,9 @@ WATCH: Final = "watch"
 
 PROBE: Final = "probe"
 """Instead of a worker's kind: the forked process probes the lake's catalog and ends."""
+
+PYTHON: Final = "python"
+"""Instead of a worker's kind: the forked process is Spark's Python."""
 
 MODULE: Final = "module"
 """Instead of a worker's kind: the forked process runs ``main`` of a module that the launcher was
@@ -354,6 +357,11 @@ def _main(argv: list[str]) -> int:
 
         die_with_parent()
         return probe_catalog(argv[1:])
+    if argv[0] == PYTHON:
+        from workers.lake.server.spark_python import main as run_spark_python
+
+        die_with_parent()
+        return run_spark_python(argv[1:])
     if argv[0] == MODULE:
         die_with_parent()
         status: int = importlib.import_module(argv[1]).main(argv[2:])

@@ -242,6 +242,7 @@ class Launcher:
         self._publication_look.stop()
         self._loop.requests.settle()
         self._lake.stop()
+        self._workers.end_spark_python()
         self._server.close()
         remove_socket(self._socket, self.data_dir)
         lock.describe(None)

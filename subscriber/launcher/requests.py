@@ -4,10 +4,11 @@ All answers are computed in the launcher's main thread between two waits and are
 requests have to wait, for a worker to reach a batch boundary or to end: a ``Waiter`` remembers the
 request, and every turn of the loop checks the waiters.
 
-``launcher_link`` does not describe two ops. ``lake_alive`` (lake_pid, health) comes from the
-process that watches the lake server. ``hold`` (subid, wait) is for commands only: the launcher
-stops the subscription's workers and starts no worker before the command's connection ends. Holds
-are not stored, and end with a killed command.
+``launcher_link`` does not describe three ops. ``lake_alive`` (lake_pid, health) comes from the
+process that watches the lake server. ``fork_python`` (socket) comes from the program that Spark
+starts as its Python. ``hold`` (subid, wait) is for commands only: the launcher stops the
+subscription's workers and starts no worker before the command's connection ends. Holds are not
+stored, and end with a killed command.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class Requests:
             "forget_start_time": self._forget_start_time,
             "lake_broken": self._lake_broken,
             "lake_alive": self._lake_alive,
+            "fork_python": self._fork_python,
             "report": self._report,
             "catalog_seen": self._catalog_seen,
             "status": self._status,
@@ -238,6 +240,10 @@ class Requests:
     def _lake_alive(self, _client: Client, message: Mapping[str, Any]) -> Answer:
         health = Health.from_json(message["health"])
         self._launcher.lake_alive(int(message["lake_pid"]), health)
+        return {}
+
+    def _fork_python(self, _client: Client, message: Mapping[str, Any]) -> Answer:
+        self._launcher.workers.fork_spark_python(str(message["socket"]))
         return {}
 
     def _report(self, client: Client, message: Mapping[str, Any]) -> Answer:

@@ -17,9 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from catalog.errcodes import InternalError
+from catalog.errcodes import InternalError, ObjectInUse
 from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
-from subscriber.launcher.fork_server import MODULE, PROBE, STATUS, WATCH, ForkedWorker
+from subscriber.launcher.fork_server import (
+    MODULE,
+    PROBE,
+    PYTHON,
+    STATUS,
+    WATCH,
+    ForkedWorker,
+)
 from subscriber.launcher.socket_server import Client
 from subscriber.launcher.work_totals import WorkTotals
 from workers.process.log import CONSOLE_ENV
@@ -111,6 +118,7 @@ class WorkerProcesses:
         self.slots = WorkerSlots(size)
         self.totals = WorkTotals()
         self.children: dict[Tenant, Child] = {}
+        self._pythons: list[ForkedWorker] = []
         self._data_dir = data_dir
         self._argv = argv
         self._pass_fds = tuple(pass_fds)
@@ -175,12 +183,30 @@ class WorkerProcesses:
         """Start a process without a slot that runs a module; the caller watches the process."""
         return self._fork([MODULE, module, str(self._data_dir), *words])
 
-    def _fork(self, words: Sequence[str]) -> ForkedWorker:
+    def fork_spark_python(self, path: str) -> None:
+        """Start Spark's Python, which connects to a socket, and ends with the lake server.
+
+        The process does not hold the lock of the data directory. Raises 55006 while an earlier one
+        is not forked yet: the fork server is loading, or stands still.
+        """
+        self._pythons = [each for each in self._pythons if each.poll() is None]
+        if any(each.pid is None for each in self._pythons):
+            raise ObjectInUse("an earlier Python of Spark is not forked yet")
+        self._pythons.append(self._fork([PYTHON, path], pass_fds=()))
+
+    def end_spark_python(self) -> None:
+        """End what the end of the lake server has not ended; one that stands still, for example."""
+        for each in self._pythons:
+            if each.pid is not None:
+                each.kill()
+                each.wait()
+
+    def _fork(self, words: Sequence[str], pass_fds: Sequence[int] | None = None) -> ForkedWorker:
         return ForkedWorker(
             words,
             log_fd=self._log_fd,
             console_fd=self._console_fd,
-            pass_fds=self._pass_fds,
+            pass_fds=self._pass_fds if pass_fds is None else pass_fds,
             on_change=self._on_change,
         )
 

@@ -46,7 +46,8 @@ OUR_SETTINGS: Final = {"wal_receiver_timeout": "0"}
 """The rest are the defaults."""
 
 LAKE_SERVER: Final = "lake server"
-PYTHON: Final = ("launcher", "fork server", "apply worker", "sync worker", "Spark's Python")
+SPARK_PYTHON: Final = "Spark's Python"
+PYTHON: Final = ("launcher", "fork server", "apply worker", "sync worker", SPARK_PYTHON)
 """What our processes are."""
 
 
@@ -489,10 +490,11 @@ def role_of(exe: str, name: str, cmdline: Sequence[str]) -> str:
     Workers are forked, so their command line is the fork server's; their name is their own. What
     the JVM starts has the name of one of its threads, and all of its memory, for a moment.
     """
-    if "python_daemon" in " ".join(cmdline):
-        return "Spark's Python"
+    if "python_daemon" in " ".join(cmdline):  # the program that Spark starts
+        return SPARK_PYTHON
     if Path(exe).name == "java":
         return LAKE_SERVER
     roles = {"pgsub apply": "apply worker", "pgsub tablesync": "sync worker"}
+    roles["pgsub python"] = SPARK_PYTHON
     forking = "multiprocessing.forkserver" in " ".join(cmdline)
     return roles.get(name, "fork server" if forking else "launcher")

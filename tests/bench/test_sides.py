@@ -10,7 +10,7 @@ import pytest
 
 from catalog.pg_lsn import LSN
 from tests.bench.local_lake import SCHEMA, current_snapshot, lake_metadata
-from tests.bench.sides import LAKE_SERVER, Ours, role_of
+from tests.bench.sides import LAKE_SERVER, SPARK_PYTHON, Ours, role_of
 from tests.harness import Pgsub
 
 FORKING = ["python", "-c", "from multiprocessing.forkserver import main; main(11, 13)"]
@@ -83,7 +83,8 @@ def test_a_lake_that_is_not_there_yet(tmp_path: Path) -> None:
         ("/usr/bin/python3.11", "pgsub apply", FORKING, "apply worker"),
         ("/jvm/bin/java", "java", ["java", "-cp", "jars"], LAKE_SERVER),
         ("/jvm/bin/java", "Executor task l", ["java", "-cp", "jars"], LAKE_SERVER),
-        ("/usr/bin/python3.11", "python", ["python", "-m", "python_daemon"], "Spark's Python"),
+        ("/usr/bin/python3.11", "python", ["python", "-m", "python_daemon"], SPARK_PYTHON),
+        ("/usr/bin/python3.11", "pgsub python", FORKING, SPARK_PYTHON),
     ],
 )
 def test_a_process_is_told_by_what_it_runs(

@@ -232,10 +232,19 @@ def _kill_python_workers(_fault: Fault, victims: Victims) -> str:
 
 
 def _python_daemons(victims: Victims) -> list[psutil.Process]:
-    """One for each session that has copied a large table; it forks the workers that do it."""
+    """The processes that fork the workers which copy large tables.
+
+    Each is forked by the fork server, or is a child of the lake server.
+    """
     lake = victims.family.status().lake_pid
-    children = psutil.Process(lake).children() if lake else []
-    return [child for child in children if "python" in name_of(child)]
+    started = psutil.Process(lake).children() if lake else []
+    forked = victims.family.pgsub.launcher.children(recursive=True)
+    pythons = [each for each in forked if name_of(each) == "pgsub python"]
+    daemons = [child for child in started if "python" in name_of(child)]
+    for each in pythons:
+        with suppress(psutil.NoSuchProcess):
+            daemons += [each] if each.parent() not in pythons else []
+    return daemons
 
 
 def _kill_all(processes: Sequence[psutil.Process]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from config.limits import LAUNCHER_QUERY_SECONDS, LAUNCHER_REPLY_SECONDS
+from config.monitor_limits import PYTHON_ASK_SECONDS
 from workers.process.launcher_socket import ask
 from workers.process.worker_slots import LogicalRepWorker
 
@@ -75,6 +76,16 @@ def report_lake_alive(data_dir: Path, lake_pid: int, health: Mapping[str, int]) 
     """
     request = {"op": "lake_alive", "lake_pid": lake_pid, "health": dict(health)}
     return ask(data_dir, request, LAUNCHER_QUERY_SECONDS) is not None
+
+
+def fork_spark_python(data_dir: Path, path: Path) -> bool:
+    """Have the launcher fork Spark's Python, which connects to the socket at ``path``.
+
+    Returns False if no launcher runs; raises 08006 after PYTHON_ASK_SECONDS without an answer, and
+    55006 while an earlier one is not forked yet.
+    """
+    request = {"op": "fork_python", "socket": str(path)}
+    return ask(data_dir, request, PYTHON_ASK_SECONDS) is not None
 
 
 def stop_workers(

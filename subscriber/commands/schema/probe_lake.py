@@ -1,7 +1,7 @@
 """Probe the lake before CREATE makes anything, while what a copy needs starts.
 
-Spark's Python takes more than a second to start, and the probe of a catalog takes as long. A table
-that is copied by a single task needs no Python.
+Spark's first Python takes a moment to start, a second if it cannot be forked, and the probe of a
+catalog takes about as long. A table that is copied by a single task needs no Python.
 
 Trace: table ``a`` has 200 MB, and ``copy_range_bytes`` is 64 MB. Spark's Python starts, the probe
 passes, the slot is made. The first task of the copy finds Spark's Python running.

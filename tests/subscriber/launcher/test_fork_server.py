@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +28,9 @@ from subscriber.launcher.fork_server import _ENVIRONMENT, _environment, call_for
 from tests.bench.meters import anonymous_mb
 from tests.processes import command_line, told_alone
 from tests.subscriber.launcher_family import Family
+from workers.lake.server.scratch import SCRATCH_VARIABLE
 from workers.process.launcher_client import query_launcher
+from workers.process.launcher_socket import LOCK_FILE
 
 SETTINGS = {"wal_retrieve_retry_interval": "100ms", "wal_receiver_timeout": "100ms"}
 
@@ -56,6 +62,60 @@ def test_the_launcher_answers_while_the_fork_server_loads(family: Family) -> Non
     family.store.update_subscription(subid, subenabled=False)
     launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(40) == 0
+
+
+def is_alive(pid: int) -> bool:
+    """Does the process run? An orphan that nobody has asked for its status yet does not."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+@contextmanager
+def spark_s_python(family: Family) -> Iterator[tuple[psutil.Process, psutil.Process]]:
+    """A daemon that was started as Spark does it, and a task of the daemon."""
+    folder = family.data_dir / "lake" / "tmp"
+    folder.mkdir(parents=True, exist_ok=True)
+    environ = os.environ | {SCRATCH_VARIABLE: str(folder), "PYTHON_WORKER_FACTORY_SECRET": "s"}
+    command = [sys.executable, "-m", "workers.lake.server.python_daemon", "pyspark.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as program:
+        assert program.stdout is not None
+        [port] = struct.unpack(">i", program.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            task = psutil.Process(*struct.unpack(">i", connection.recv(4)))
+            daemon = task.parent()
+            assert daemon is not None
+            yield daemon, task
+        program.kill()
+
+
+def open_files(process: psutil.Process) -> list[str]:
+    return [os.readlink(fd) for fd in Path("/proc", str(process.pid), "fd").iterdir()]
+
+
+@pytest.mark.timeout(60)
+def test_spark_s_python_is_forked_and_ends_with_the_fork_server(family: Family) -> None:
+    launcher = family.start(phase="starting")
+    with spark_s_python(family) as (daemon, task):
+        assert daemon.name() == "pgsub python"
+        assert daemon.parent() == fork_server(family)
+        lock = str(family.data_dir / LOCK_FILE)
+        assert lock in open_files(psutil.Process(launcher.pid))
+        assert lock not in open_files(daemon) + open_files(task)
+        fork_server(family).kill()
+        daemon.wait(20)
+        task.wait(20)
+
+
+@pytest.mark.timeout(60)
+def test_a_python_that_stands_still_does_not_delay_the_end(family: Family) -> None:
+    launcher = family.start(phase="starting")
+    with spark_s_python(family) as (daemon, task):
+        daemon.suspend()
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(20) == 0
+        task.wait(20)
 
 
 def _say(folder: str, word: str) -> None:
@@ -190,7 +250,7 @@ def test_killed_workers_and_a_killed_fork_server_are_replaced(family: Family) ->
     server.kill()
     third = family.await_worker(subid, after=second.generation)
     assert second.pid is not None
-    assert not psutil.pid_exists(second.pid)
+    assert not is_alive(second.pid)
     assert third.pid != second.pid
 
 

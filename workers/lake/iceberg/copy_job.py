@@ -3,8 +3,9 @@
 If pgsub writes the table's files, the tasks write data files and return the list of files. If
 Spark writes the files, Spark appends the rows that the tasks return.
 
-Spark's Python takes more than a second to start. ``PythonStart`` starts Spark's Python during
-CREATE, and while the lake table is made: on an object store that is mostly waiting.
+Spark's first Python takes a moment to start, and more than a second if it cannot be forked by the
+launcher's fork server. ``PythonStart`` starts Spark's Python during CREATE, and while the lake
+table is made: on an object store that is mostly waiting.
 """
 
 from __future__ import annotations

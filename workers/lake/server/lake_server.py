@@ -54,7 +54,7 @@ from workers.lake.server.idle_memory import memory_options
 from workers.lake.server.jars import cache_home, ivy_home, resolved_jars, spark_home
 from workers.lake.server.java import MODULE_OPTIONS, find_java, write_trust_store
 from workers.lake.server.known_jars import JARS
-from workers.lake.server.scratch import WORKING_DIRECTORY, clear_scratch
+from workers.lake.server.scratch import SCRATCH_VARIABLE, WORKING_DIRECTORY, clear_scratch
 from workers.lake.server.server_conf import check_lake_folder, server_conf, writes_here
 from workers.parent_death import dying_with_parent
 
@@ -168,7 +168,7 @@ class LakeServer:
                 stdout=out,
                 stderr=out,
                 cwd=lake_dir / WORKING_DIRECTORY,
-                env=_environment(token) | gateway.environment(),
+                env=_environment(token, scratch) | gateway.environment(),
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
@@ -333,7 +333,7 @@ def _arguments(
     ]
 
 
-def _environment(token: str) -> dict[str, str]:
+def _environment(token: str, scratch: Path) -> dict[str, str]:
     """The child's environment: the launcher's, and the variables that Spark's scripts set."""
     env = dict(os.environ)
     for key in ("SPARK_REMOTE", "SPARK_CONF_DIR", "JAVA_TOOL_OPTIONS", "PYTHONHOME"):
@@ -343,6 +343,7 @@ def _environment(token: str) -> dict[str, str]:
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
         "SPARK_LOCAL_HOSTNAME": "localhost",
         "PYSPARK_PYTHON": sys.executable,
+        SCRATCH_VARIABLE: str(scratch),
         # A task's Python must not import modules from the working directory.
         "PYTHONSAFEPATH": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -16,8 +16,11 @@ WORKING_DIRECTORY: Final = "cwd"
 """The folder below ``lake`` in which the server runs. A relative path of a user's Spark settings
 leads there, and no start removes anything from the folder."""
 
+SCRATCH_VARIABLE: Final = "PGSUB_SCRATCH"
+"""The variable that names the folder of temporary files to the processes of the server."""
+
 _TEMPORARY: Final = re.compile(
-    r"(artifacts|blockmgr|spark|hadoop|pyspark|localdir)-.+|gateway|spark-warehouse"
+    r"(artifacts|blockmgr|spark|hadoop|pyspark|localdir)-.+|python-[0-9]+|gateway|spark-warehouse"
     r"|spark_connect_model_cache|hsperfdata_.+|.+\.(so|jar|tmp|lck|xml)"
 )
 

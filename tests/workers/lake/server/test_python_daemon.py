@@ -1,18 +1,24 @@
-"""What Spark's Python daemon finds where Spark starts it."""
+"""What Spark starts as its Python: where the daemon comes from, and what Spark hears."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
+
+from tests.workers.process.launcher_peer import Peer
+from workers.lake.server.scratch import SCRATCH_VARIABLE
+from workers.lake.server.spark_python import LENGTH, READY, STREAMS
 
 HOME = Path(pyspark.__file__).parent
 
@@ -20,12 +26,66 @@ _IMPORTERS = """
 import sys, zipimport, workers.lake.server.python_daemon
 print(*(e for e, f in sys.path_importer_cache.items() if isinstance(f, zipimport.zipimporter)))
 """
-_IDLE_SECONDS = 1.0
-_DAEMON = f"""
-import workers.lake.server.python_daemon as daemon
-daemon.PYTHON_IDLE_SECONDS = {_IDLE_SECONDS}
-daemon.run()
+_FORKED = """
+import json, os, sys
+from workers.lake.server import spark_python
+seen = lambda: print(json.dumps([os.getpid(), sys.argv, os.environ["WORD"], os.getcwd()]))
+spark_python.run = seen
+sys.exit(spark_python.main(sys.argv[1:]))
 """
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    (tmp_path / "lake" / "tmp").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def launcher(data_dir: Path) -> Iterator[Peer]:
+    made = Peer(data_dir)
+    yield made
+    made.close()
+
+
+_IMPATIENT = """
+from workers.lake.server import python_daemon
+from workers.process import launcher_client
+python_daemon.PYTHON_FORK_SECONDS = launcher_client.PYTHON_ASK_SECONDS = 0.5
+python_daemon.main()
+"""
+_PROGRAM = ("-m", "workers.lake.server.python_daemon")
+
+
+@contextmanager
+def started(
+    data_dir: Path, cwd: Path | None = None, program: Sequence[str] = _PROGRAM
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The program as Spark starts it."""
+    environ = os.environ | {
+        "PYTHON_WORKER_FACTORY_SECRET": "s",
+        "WORD": "given",
+        SCRATCH_VARIABLE: str(data_dir / "lake" / "tmp"),
+    }
+    command = [sys.executable, *program, "pyspark.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, cwd=cwd) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def port_of(process: subprocess.Popen[bytes]) -> int:
+    assert process.stdout is not None
+    port: int = struct.unpack(">i", process.stdout.read(4))[0]
+    return port
+
+
+def is_daemon(port: int) -> bool:
+    """Does a worker answer there?"""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as task:
+        return bool(struct.unpack(">i", task.recv(4))[0])
 
 
 def test_no_archive_is_left_that_each_task_would_read_again() -> None:
@@ -37,27 +97,100 @@ def test_no_archive_is_left_that_each_task_would_read_again() -> None:
     assert found.stdout.split() == []
 
 
-@contextmanager
-def _daemon() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A daemon as Spark starts it, and the port that it tells Spark."""
-    environ = os.environ | {"PYTHON_WORKER_FACTORY_SECRET": "s"}
-    command = [sys.executable, "-c", _DAEMON, "pyspark.worker"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as process:
-        try:
-            assert process.stdout is not None
-            yield process, struct.unpack(">i", process.stdout.read(4))[0]
-        finally:
-            process.kill()
+def test_a_forked_process_gets_all_that_spark_gave(
+    data_dir: Path, launcher: Peer, tmp_path: Path
+) -> None:
+    with started(data_dir, cwd=tmp_path) as program:
+        launcher.accept()
+        path = launcher.answer()["socket"]
+        with subprocess.Popen([sys.executable, "-c", _FORKED, path]) as forked:
+            assert program.stdout is not None
+            pid, words, word, directory = json.loads(program.stdout.readline())
+            assert forked.wait(30) == 0
+        assert program.wait(30) == 0  # it lives as long as the other
+    assert (pid, word, directory) == (forked.pid, "given", str(tmp_path))
+    assert words[1:] == ["pyspark.worker"]
+    assert list((data_dir / "lake" / "tmp").iterdir()) == []
+
+
+def test_a_folder_with_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
+    data_dir = tmp_path / ("long" * 40)
+    (data_dir / "lake" / "tmp").mkdir(parents=True)
+    (tmp_path / "s").mkdir()
+    launcher = Peer(tmp_path / "s")
+    (tmp_path / "s" / "pgsub.lock").rename(data_dir / "pgsub.lock")
+    with started(data_dir) as program:
+        launcher.accept()
+        path = launcher.answer()["socket"]
+        with subprocess.Popen([sys.executable, "-c", _FORKED, path]) as forked:
+            assert program.stdout is not None
+            assert json.loads(program.stdout.readline())[0] == forked.pid
+    launcher.close()
 
 
 @pytest.mark.timeout(60)
-def test_the_daemon_ends_once_no_task_runs_and_not_before() -> None:
-    with _daemon() as (process, port):
-        with socket.create_connection(("127.0.0.1", port)) as task:
-            assert struct.unpack(">i", task.recv(4))[0] > 0  # the worker's pid
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(3 * _IDLE_SECONDS)
-        process.wait(20)
-        with pytest.raises(ConnectionRefusedError):  # Spark starts a new daemon then
-            socket.create_connection(("127.0.0.1", port))
+def test_without_a_launcher_the_program_is_the_daemon(data_dir: Path) -> None:
+    with started(data_dir) as program:
+        assert is_daemon(port_of(program))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_launcher_or_a_fork_server_that_stands_still_is_not_waited_for(
+    data_dir: Path, launcher: Peer, answers: bool
+) -> None:
+    with started(data_dir, program=("-c", _IMPATIENT)) as program:
+        launcher.accept()
+        if answers:
+            launcher.answer()
+        assert is_daemon(port_of(program))
+    assert list((data_dir / "lake" / "tmp").iterdir()) == []
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_dies_before_it_is_ready_is_replaced(data_dir: Path, launcher: Peer) -> None:
+    with started(data_dir) as program:
+        launcher.accept()
+        path = launcher.answer()["socket"]
+        with socket.socket(socket.AF_UNIX) as forked:
+            forked.connect(path)
+            _, streams, _, _ = socket.recv_fds(forked, LENGTH.size, len(STREAMS))
+        for stream in streams:
+            os.close(stream)
+        assert is_daemon(port_of(program))
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_ends_when_it_is_ready_is_replaced(data_dir: Path, launcher: Peer) -> None:
+    with started(data_dir) as program:
+        launcher.accept()
+        path = launcher.answer()["socket"]
+        with socket.socket(socket.AF_UNIX) as forked:
+            forked.connect(path)
+            _, streams, _, _ = socket.recv_fds(forked, LENGTH.size, len(STREAMS))
+            program.send_signal(signal.SIGSTOP)
+            forked.sendall(READY)
+        for stream in streams:
+            os.close(stream)
+        program.send_signal(signal.SIGCONT)
+        assert is_daemon(port_of(program))
+
+
+@pytest.mark.timeout(60)
+def test_spark_s_end_of_the_program_is_the_end_of_the_daemon(
+    data_dir: Path, launcher: Peer
+) -> None:
+    with started(data_dir) as program:
+        launcher.accept()
+        path = launcher.answer()["socket"]
+        forking = "from workers.lake.server.spark_python import load, main; load(); main(['{}'])"
+        command = [sys.executable, "-c", forking.format(path)]
+        with subprocess.Popen(command, start_new_session=True) as forked:
+            try:
+                assert is_daemon(port_of(program))
+                program.kill()
+                assert program.stdin is not None
+                program.stdin.close()  # as Java does it
+                forked.wait(30)
+            finally:
+                forked.kill()

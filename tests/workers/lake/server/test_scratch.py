@@ -11,7 +11,8 @@ def test_temporary_files_of_former_servers_go(tmp_path: Path) -> None:
     for name in ("spark-0205", "blockmgr-1", "artifacts-8", "gateway", "spark_connect_model_cache"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "block").touch()
-    (tmp_path / "libzstd-jni-1.so").touch()
+    for name in ("libzstd-jni-1.so", "python-812"):
+        (tmp_path / name).touch()
     clear_scratch(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -21,8 +22,10 @@ def test_tables_of_a_relative_warehouse_stay(tmp_path: Path) -> None:
     metadata.parent.mkdir(parents=True)
     metadata.touch()
     (tmp_path / "cat.db").touch()
+    (tmp_path / "python-events").mkdir()
     clear_scratch(tmp_path)
     assert metadata.exists()
+    assert (tmp_path / "python-events").exists()
     assert (tmp_path / "cat.db").exists()
 
 
