@@ -254,7 +254,7 @@ class Settings(BaseModel):
         "for others, while any come",
     )
     lake_commit_workers: int = Field(
-        8, ge=1, le=64, description="tables whose commits are in flight at a time"
+        20, ge=1, le=64, description="tables whose commits are in flight at a time"
     )
     copy_range_bytes: Memory = Field(
         64 * 2**20,
