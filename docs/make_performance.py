@@ -39,8 +39,9 @@ catalog, publisher and native subscriber run on the machine too. The store colle
 often than by default, which took most of its processor time. The catalog runs without Java's
 optimising compiler, which in the first minutes took more than the requests. The native subscriber
 is measured beside `pgsub` at every place: three rounds on S3, one round elsewhere, and 0.4 of the
-seconds of a steady load. sling and OLake are programs that copy PostgreSQL's tables into Iceberg;
-their rows a second come from a machine with two processors."""
+seconds of a steady load. The cases of `lake.writer: spark` have a warm-up of their own, by that
+writer. sling and OLake are programs that copy PostgreSQL's tables into Iceberg; their rows a second
+come from a machine with two processors."""
 NOT_RUN = "not run"
 NOT_MEASURED = "not measured"
 

@@ -105,7 +105,7 @@ def plays(place: Place) -> Cases:
         " ".join(many): lambda bench: long_cases.many_tables(bench, many, 45, settling=10),
         "freshness_by_day": lambda bench: lake_cases.by_day(bench, 20),
         **({"requests_inserts requests_updates": lake_cases.requests} if place.pause else {}),
-        **{names: lake_cases.by_spark(play) for names, play in spark.items()},
+        **lake_cases.by_spark(spark, lambda bench: cases.warm_up(bench, times=1, seconds=10)),
     }
 
 

@@ -32,15 +32,15 @@ class Pretended:
         self.layouts: list[dict[str, Any]] = []
         self.with_tables: dict[str, Any] = {}
         self._format = 2
-        self._writer = "auto"
+        self.writer = "auto"
         self._requests = 0
         self._role = role
 
     @contextmanager
     def new_tables(self, format_version: int = 2, writer: str = "auto") -> Iterator[None]:
-        self._format, self._writer = format_version, writer
+        self._format, self.writer = format_version, writer
         yield
-        self._format, self._writer = 2, "auto"
+        self._format, self.writer = 2, "auto"
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
@@ -63,7 +63,7 @@ class Pretended:
         self.tables = tables
         self.options = options or {}
         self.formats += [self._format] * len(tables)
-        self.writers.append(self._writer)
+        self.writers.append(self.writer)
         self.layouts.append(self.with_tables)
         return Begun(0.0, 0.0)
 

@@ -78,3 +78,15 @@ def test_native_is_measured_less_often_and_for_a_shorter_time(bench: Rehearsal) 
     assert len(found["update_random"]["ours_runs_s"]) == 3
     assert len(found["update_random"]["native_runs_s"]) == 1
     assert (bench.lasting(bench.ours, 20), bench.lasting(bench.native, 20)) == (20, 10)
+
+
+def test_the_first_case_by_spark_comes_behind_a_warm_up(bench: Rehearsal) -> None:
+    played: list[tuple[str, str]] = []
+
+    def note(what: str) -> lake_cases.Play:
+        return lambda _bench: played.append((what, bench.ours.writer))
+
+    cases_by_spark = lake_cases.by_spark({"a": note("a"), "b": note("b")}, note("warm"))
+    for play in cases_by_spark.values():
+        play(bench)
+    assert played == [("warm", "spark"), ("a", "spark"), ("b", "spark")]
