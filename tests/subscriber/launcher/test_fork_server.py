@@ -77,7 +77,7 @@ def spark_s_python(family: Family) -> Iterator[tuple[psutil.Process, psutil.Proc
     folder = family.data_dir / "lake" / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
     environ = os.environ | {SCRATCH_VARIABLE: str(folder), "PYTHON_WORKER_FACTORY_SECRET": "s"}
-    command = [sys.executable, "-m", "workers.lake.server.python_daemon", "pyspark.worker"]
+    command = [sys.executable, "-m", "workers.process.python_daemon", "pyspark.worker"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as program:
         assert program.stdout is not None

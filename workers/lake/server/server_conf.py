@@ -40,7 +40,7 @@ _OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 _PYTHON: Final = {
-    "spark.python.daemon.module": "workers.lake.server.python_daemon",
+    "spark.python.daemon.module": "workers.process.python_daemon",
     # A worker that waits for a next task would keep 75 MB for a minute, and the daemon with it.
     # A new worker is forked in a few hundredths of a second.
     "spark.python.worker.reuse": "false",

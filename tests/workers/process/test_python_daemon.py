@@ -23,7 +23,7 @@ from workers.lake.server.spark_python import LENGTH, READY, STREAMS
 HOME = Path(pyspark.__file__).parent
 
 _IMPORTERS = """
-import sys, zipimport, workers.lake.server.python_daemon
+import sys, zipimport, workers.process.python_daemon
 print(*(e for e, f in sys.path_importer_cache.items() if isinstance(f, zipimport.zipimporter)))
 """
 _FORKED = """
@@ -49,12 +49,11 @@ def launcher(data_dir: Path) -> Iterator[Peer]:
 
 
 _IMPATIENT = """
-from workers.lake.server import python_daemon
-from workers.process import launcher_client
+from workers.process import launcher_client, python_daemon
 python_daemon.PYTHON_FORK_SECONDS = launcher_client.PYTHON_ASK_SECONDS = 0.5
 python_daemon.main()
 """
-_PROGRAM = ("-m", "workers.lake.server.python_daemon")
+_PROGRAM = ("-m", "workers.process.python_daemon")
 
 
 @contextmanager

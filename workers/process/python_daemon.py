@@ -1,6 +1,6 @@
 """What Spark starts as its Python daemon: a small program that has a loaded process do the work.
 
-Spark starts ``python -m workers.lake.server.python_daemon`` for a task when no daemon is there, and
+Spark starts ``python -m workers.process.python_daemon`` for a task when no daemon is there, and
 reads the daemon's port from the standard output. The modules of a copy take a second of a
 processor and 150 MB of memory; the launcher's fork server has them, and a forked process shares
 them. So the program has the launcher fork Spark's Python (``spark_python``), and gives the process
