@@ -146,31 +146,32 @@ def test_a_launcher_or_a_fork_server_that_stands_still_is_not_waited_for(
     assert list((data_dir / "lake" / "tmp").iterdir()) == []
 
 
+@contextmanager
+def taking_over(launcher: Peer) -> Iterator[socket.socket]:
+    """The connection of a forked process that has taken the streams, played by the test."""
+    launcher.accept()
+    with socket.socket(socket.AF_UNIX) as forked:
+        forked.connect(launcher.answer()["socket"])
+        _, streams, _, _ = socket.recv_fds(forked, LENGTH.size, len(STREAMS))
+        for stream in streams:
+            os.close(stream)
+        yield forked
+
+
 @pytest.mark.timeout(60)
 def test_a_process_that_dies_before_it_is_ready_is_replaced(data_dir: Path, launcher: Peer) -> None:
     with started(data_dir) as program:
-        launcher.accept()
-        path = launcher.answer()["socket"]
-        with socket.socket(socket.AF_UNIX) as forked:
-            forked.connect(path)
-            _, streams, _, _ = socket.recv_fds(forked, LENGTH.size, len(STREAMS))
-        for stream in streams:
-            os.close(stream)
+        with taking_over(launcher):
+            pass
         assert is_daemon(port_of(program))
 
 
 @pytest.mark.timeout(60)
 def test_a_process_that_ends_when_it_is_ready_is_replaced(data_dir: Path, launcher: Peer) -> None:
     with started(data_dir) as program:
-        launcher.accept()
-        path = launcher.answer()["socket"]
-        with socket.socket(socket.AF_UNIX) as forked:
-            forked.connect(path)
-            _, streams, _, _ = socket.recv_fds(forked, LENGTH.size, len(STREAMS))
+        with taking_over(launcher) as forked:
             program.send_signal(signal.SIGSTOP)
             forked.sendall(READY)
-        for stream in streams:
-            os.close(stream)
         program.send_signal(signal.SIGCONT)
         assert is_daemon(port_of(program))
 
