@@ -243,8 +243,7 @@ class Requests:
         return {}
 
     def _fork_python(self, _client: Client, message: Mapping[str, Any]) -> Answer:
-        self._launcher.workers.fork_spark_python(str(message["socket"]))
-        return {}
+        return {"forked": self._launcher.workers.fork_spark_python(str(message["socket"]))}
 
     def _report(self, client: Client, message: Mapping[str, Any]) -> Answer:
         values = {name: value for name, value in message.items() if name in REPORTED}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from catalog.errcodes import InternalError, ObjectInUse
+from catalog.errcodes import InternalError
 from config.limits import KILL_AGAIN_SECONDS, WORKER_STOP_SECONDS
 from subscriber.launcher.fork_server import (
     MODULE,
@@ -183,16 +183,17 @@ class WorkerProcesses:
         """Start a process without a slot that runs a module; the caller watches the process."""
         return self._fork([MODULE, module, str(self._data_dir), *words])
 
-    def fork_spark_python(self, path: str) -> None:
+    def fork_spark_python(self, path: str) -> bool:
         """Start Spark's Python, which connects to a socket, and ends with the lake server.
 
-        The process does not hold the lock of the data directory. Raises 55006 while an earlier one
-        is not forked yet: the fork server is loading, or stands still.
+        The process does not hold the lock of the data directory. False while an earlier one is not
+        forked yet: the fork server is loading, or stands still.
         """
         self._pythons = [each for each in self._pythons if each.poll() is None]
         if any(each.pid is None for each in self._pythons):
-            raise ObjectInUse("an earlier Python of Spark is not forked yet")
+            return False
         self._pythons.append(self._fork([PYTHON, path], pass_fds=()))
+        return True
 
     def end_spark_python(self) -> None:
         """End what the end of the lake server has not ended; one that stands still, for example."""

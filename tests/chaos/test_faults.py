@@ -92,7 +92,7 @@ def victims(family: Any, proxy: Any = None) -> Victims:
 
 def nobody() -> Any:
     """A family of which only the launcher is there, without a child."""
-    launcher = SimpleNamespace(children=list)
+    launcher = SimpleNamespace(children=lambda **_how: [])
     return SimpleNamespace(
         apply_pid=lambda _name: None,
         sync_pids=lambda _name: [],

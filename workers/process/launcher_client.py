@@ -81,11 +81,12 @@ def report_lake_alive(data_dir: Path, lake_pid: int, health: Mapping[str, int]) 
 def fork_spark_python(data_dir: Path, path: Path) -> bool:
     """Have the launcher fork Spark's Python, which connects to the socket at ``path``.
 
-    Returns False if no launcher runs; raises 08006 after PYTHON_ASK_SECONDS without an answer, and
-    55006 while an earlier one is not forked yet.
+    Returns False if no launcher runs, or while an earlier one is not forked yet; raises 08006 after
+    PYTHON_ASK_SECONDS without an answer.
     """
     request = {"op": "fork_python", "socket": str(path)}
-    return ask(data_dir, request, PYTHON_ASK_SECONDS) is not None
+    reply = ask(data_dir, request, PYTHON_ASK_SECONDS)
+    return reply is not None and bool(reply["forked"])
 
 
 def stop_workers(

@@ -101,7 +101,7 @@ def test_a_forked_process_gets_all_that_spark_gave(
 ) -> None:
     with started(data_dir, cwd=tmp_path) as program:
         launcher.accept()
-        path = launcher.answer()["socket"]
+        path = launcher.answer(forked=True)["socket"]
         with subprocess.Popen([sys.executable, "-c", _FORKED, path]) as forked:
             assert program.stdout is not None
             pid, words, word, directory = json.loads(program.stdout.readline())
@@ -120,7 +120,7 @@ def test_a_folder_with_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "s" / "pgsub.lock").rename(data_dir / "pgsub.lock")
     with started(data_dir) as program:
         launcher.accept()
-        path = launcher.answer()["socket"]
+        path = launcher.answer(forked=True)["socket"]
         with subprocess.Popen([sys.executable, "-c", _FORKED, path]) as forked:
             assert program.stdout is not None
             assert json.loads(program.stdout.readline())[0] == forked.pid
@@ -134,6 +134,14 @@ def test_without_a_launcher_the_program_is_the_daemon(data_dir: Path) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_refusal_of_the_launcher_is_not_waited_for(data_dir: Path, launcher: Peer) -> None:
+    with started(data_dir) as program:
+        launcher.accept()
+        launcher.answer(forked=False)
+        assert is_daemon(port_of(program))
+
+
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_launcher_or_a_fork_server_that_stands_still_is_not_waited_for(
     data_dir: Path, launcher: Peer, answers: bool
@@ -141,7 +149,7 @@ def test_a_launcher_or_a_fork_server_that_stands_still_is_not_waited_for(
     with started(data_dir, program=("-c", _IMPATIENT)) as program:
         launcher.accept()
         if answers:
-            launcher.answer()
+            launcher.answer(forked=True)
         assert is_daemon(port_of(program))
     assert list((data_dir / "lake" / "tmp").iterdir()) == []
 
@@ -151,7 +159,7 @@ def taking_over(launcher: Peer) -> Iterator[socket.socket]:
     """The connection of a forked process that has taken the streams, played by the test."""
     launcher.accept()
     with socket.socket(socket.AF_UNIX) as forked:
-        forked.connect(launcher.answer()["socket"])
+        forked.connect(launcher.answer(forked=True)["socket"])
         _, streams, _, _ = socket.recv_fds(forked, LENGTH.size, len(STREAMS))
         for stream in streams:
             os.close(stream)
@@ -182,7 +190,7 @@ def test_spark_s_end_of_the_program_is_the_end_of_the_daemon(
 ) -> None:
     with started(data_dir) as program:
         launcher.accept()
-        path = launcher.answer()["socket"]
+        path = launcher.answer(forked=True)["socket"]
         forking = "from workers.lake.server.spark_python import load, main; load(); main(['{}'])"
         command = [sys.executable, "-c", forking.format(path)]
         with subprocess.Popen(command, start_new_session=True) as forked:
