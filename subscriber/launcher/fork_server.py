@@ -82,6 +82,14 @@ MODULE: Final = "module"
 """Instead of a worker's kind: the forked process runs ``main`` of a module that the launcher was
 given by name, and ends. The launcher itself knows no command."""
 
+_MODULES: Final = {
+    STATUS: "subscriber.status.lake_tables",
+    WATCH: "subscriber.launcher.lake_watch",
+    PROBE: "subscriber.launcher.daily_probe",
+    PYTHON: "workers.lake.server.spark_python",
+}
+"""The module with the ``main`` of each kind that is no worker."""
+
 _PR_SET_NAME: Final = 15
 
 
@@ -342,33 +350,18 @@ def _call(
 
 
 def _main(argv: list[str]) -> int:
-    if argv[0] == STATUS:
-        from subscriber.status.lake_tables import main as write_status_tables
+    kind, *words = argv
+    if kind == MODULE:
+        module, *words = words
+    elif kind in _MODULES:
+        module = _MODULES[kind]
+    else:
+        from workers.main import main
 
-        die_with_parent()  # without a connection, the process cannot notice the launcher's death
-        return write_status_tables(argv[1:])
-    if argv[0] == WATCH:
-        from subscriber.launcher.lake_watch import main as watch_lake
-
-        die_with_parent()
-        return watch_lake(argv[1:])
-    if argv[0] == PROBE:
-        from subscriber.launcher.daily_probe import main as probe_catalog
-
-        die_with_parent()
-        return probe_catalog(argv[1:])
-    if argv[0] == PYTHON:
-        from workers.lake.server.spark_python import main as run_spark_python
-
-        die_with_parent()
-        return run_spark_python(argv[1:])
-    if argv[0] == MODULE:
-        die_with_parent()
-        status: int = importlib.import_module(argv[1]).main(argv[2:])
-        return status
-    from workers.main import main
-
-    return main(argv)
+        return main(argv)
+    die_with_parent()  # without a connection, the process cannot notice the launcher's death
+    status: int = importlib.import_module(module).main(words)
+    return status
 
 
 def _set_name(name: str) -> None:

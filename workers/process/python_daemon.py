@@ -46,9 +46,6 @@ _ARCHIVE: Final = re.compile(r".*/(pyspark\.zip|py4j-[^/]*\.zip|spark-core_[^/]*
 sys.path[:] = [entry for entry in sys.path if not _ARCHIVE.fullmatch(entry)]
 sys.path_importer_cache.clear()
 
-# A copy multiplies no matrices; a thread pool for matrices would only hinder a fork.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 from catalog.errcodes import ReplicationError  # noqa: E402 (behind the archives)
 from config.monitor_limits import PYTHON_FORK_SECONDS  # noqa: E402 (behind the archives)
 from workers.lake.server.scratch import SCRATCH_VARIABLE  # noqa: E402 (behind the archives)

@@ -78,6 +78,8 @@ def _has_workers() -> bool:
 
 def load() -> None:
     """Import what a copy needs; the fork server has all of it."""
+    # A copy multiplies no matrices; a thread pool for matrices would only hinder a fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for module in (
         "pandas",
         "psycopg.pq",
