@@ -129,6 +129,7 @@ class Expiring:
             self.background.submit,
             lambda: self.settings,
             world.store.add_lake_upkeep,
+            clock=self.clock,
             now=self.clock,
         )
 

@@ -26,7 +26,9 @@ def test_small_files_are_looked_at_every_ten_small_batches_or_hundred_large(
 ) -> None:
     monkeypatch.setattr(schedule, "SMALL_BATCH_ROWS", small_from)
     dest = RecordingLake(world.lake)
-    play(world.worker(dest), dest, due[-1] + 1)
+    worker = world.worker(dest)
+    worker.writer.maintenance = Maintenance(dest, clock=Clock())
+    play(worker, dest, due[-1] + 1)
     assert dest.compacted == due
 
 
