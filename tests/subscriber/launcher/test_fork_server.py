@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -28,7 +25,7 @@ from subscriber.launcher.fork_server import _ENVIRONMENT, _environment, call_for
 from tests.bench.meters import anonymous_mb
 from tests.processes import command_line, told_alone
 from tests.subscriber.launcher_family import Family
-from workers.lake.server.scratch import SCRATCH_VARIABLE
+from tests.workers.process.spark_peer import port_of, started, task_at
 from workers.process.launcher_client import query_launcher
 from workers.process.launcher_socket import LOCK_FILE
 
@@ -74,20 +71,12 @@ def is_alive(pid: int) -> bool:
 @contextmanager
 def spark_s_python(family: Family) -> Iterator[tuple[psutil.Process, psutil.Process]]:
     """A daemon that was started as Spark does it, and a task of the daemon."""
-    folder = family.data_dir / "lake" / "tmp"
-    folder.mkdir(parents=True, exist_ok=True)
-    environ = os.environ | {SCRATCH_VARIABLE: str(folder), "PYTHON_WORKER_FACTORY_SECRET": "s"}
-    command = [sys.executable, "-m", "workers.process.python_daemon", "pyspark.worker"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as program:
-        assert program.stdout is not None
-        [port] = struct.unpack(">i", program.stdout.read(4))
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            task = psutil.Process(*struct.unpack(">i", connection.recv(4)))
-            daemon = task.parent()
-            assert daemon is not None
-            yield daemon, task
-        program.kill()
+    (family.data_dir / "lake" / "tmp").mkdir(parents=True, exist_ok=True)
+    with started(family.data_dir) as program, task_at(port_of(program)) as pid:
+        task = psutil.Process(pid)
+        daemon = task.parent()
+        assert daemon is not None
+        yield daemon, task
 
 
 def open_files(process: psutil.Process) -> list[str]:

@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pyspark
 import pytest
 
 from tests.workers.process.launcher_peer import Peer
-from workers.lake.server.scratch import SCRATCH_VARIABLE
+from tests.workers.process.spark_peer import port_of, started, task_at
 from workers.lake.server.spark_python import LENGTH, READY, STREAMS
 
 HOME = Path(pyspark.__file__).parent
@@ -53,38 +52,12 @@ from workers.process import launcher_client, python_daemon
 python_daemon.PYTHON_FORK_SECONDS = launcher_client.PYTHON_ASK_SECONDS = 0.5
 python_daemon.main()
 """
-_PROGRAM = ("-m", "workers.process.python_daemon")
-
-
-@contextmanager
-def started(
-    data_dir: Path, cwd: Path | None = None, program: Sequence[str] = _PROGRAM
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The program as Spark starts it."""
-    environ = os.environ | {
-        "PYTHON_WORKER_FACTORY_SECRET": "s",
-        "WORD": "given",
-        SCRATCH_VARIABLE: str(data_dir / "lake" / "tmp"),
-    }
-    command = [sys.executable, *program, "pyspark.worker"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, cwd=cwd) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def port_of(process: subprocess.Popen[bytes]) -> int:
-    assert process.stdout is not None
-    port: int = struct.unpack(">i", process.stdout.read(4))[0]
-    return port
 
 
 def is_daemon(port: int) -> bool:
     """Does a worker answer there?"""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as task:
-        return bool(struct.unpack(">i", task.recv(4))[0])
+    with task_at(port) as pid:
+        return pid > 0
 
 
 def test_no_archive_is_left_that_each_task_would_read_again() -> None:
@@ -99,7 +72,7 @@ def test_no_archive_is_left_that_each_task_would_read_again() -> None:
 def test_a_forked_process_gets_all_that_spark_gave(
     data_dir: Path, launcher: Peer, tmp_path: Path
 ) -> None:
-    with started(data_dir, cwd=tmp_path) as program:
+    with started(data_dir, cwd=tmp_path, WORD="given") as program:
         launcher.accept()
         path = launcher.answer(forked=True)["socket"]
         with subprocess.Popen([sys.executable, "-c", _FORKED, path]) as forked:
@@ -118,7 +91,7 @@ def test_a_folder_with_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     launcher = Peer(tmp_path / "s")
     (tmp_path / "s" / "pgsub.lock").rename(data_dir / "pgsub.lock")
-    with started(data_dir) as program:
+    with started(data_dir, WORD="given") as program:
         launcher.accept()
         path = launcher.answer(forked=True)["socket"]
         with subprocess.Popen([sys.executable, "-c", _FORKED, path]) as forked:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.workers.process.spark_peer import port_of, started, task_at
 from workers.lake.server.spark_python import LENGTH, READY
 
 _IDLE_SECONDS = 1.0
@@ -31,25 +29,12 @@ sys.exit(spark_python.main(sys.argv[1:]))
 """
 
 
-@contextmanager
-def _daemon() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A daemon, and the port that it tells Spark."""
-    environ = os.environ | {"PYTHON_WORKER_FACTORY_SECRET": "s"}
-    command = [sys.executable, "-c", _DAEMON, "pyspark.worker"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe) as process:
-        try:
-            assert process.stdout is not None
-            yield process, struct.unpack(">i", process.stdout.read(4))[0]
-        finally:
-            process.kill()
-
-
 @pytest.mark.timeout(60)
-def test_the_daemon_ends_once_no_task_runs_and_not_before() -> None:
-    with _daemon() as (process, port):
-        with socket.create_connection(("127.0.0.1", port)) as task:
-            assert struct.unpack(">i", task.recv(4))[0] > 0  # the worker's pid
+def test_the_daemon_ends_once_no_task_runs_and_not_before(tmp_path: Path) -> None:
+    with started(tmp_path, program=("-c", _DAEMON)) as process:
+        port = port_of(process)
+        with task_at(port) as pid:
+            assert pid > 0
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(3 * _IDLE_SECONDS)
         process.wait(20)
