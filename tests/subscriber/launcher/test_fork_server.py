@@ -23,7 +23,7 @@ import pytest
 from catalog.errcodes import DuplicateTable, ReplicationError
 from subscriber.launcher.fork_server import _ENVIRONMENT, _environment, call_forked
 from tests.bench.meters import anonymous_mb
-from tests.processes import command_line, told_alone
+from tests.processes import told_alone
 from tests.subscriber.launcher_family import Family
 from tests.workers.process.spark_peer import port_of, started, task_at
 from workers.process.launcher_client import query_launcher
@@ -36,14 +36,6 @@ SETTINGS = {"wal_retrieve_retry_interval": "100ms", "wal_receiver_timeout": "100
 def family(tmp_path: Path) -> Iterator[Family]:
     with Family(tmp_path / "d", real_workers=True, settings=SETTINGS) as made:
         yield made
-
-
-def fork_server(family: Family) -> psutil.Process:
-    """The child that forks the workers."""
-    for process in family.descendants():
-        if "multiprocessing.forkserver" in " ".join(command_line(process)) and process.children():
-            return process
-    raise AssertionError(family.log())
 
 
 def test_the_launcher_answers_while_the_fork_server_loads(family: Family) -> None:
@@ -88,11 +80,11 @@ def test_spark_s_python_is_forked_and_ends_with_the_fork_server(family: Family) 
     launcher = family.start(phase="starting")
     with spark_s_python(family) as (daemon, task):
         assert daemon.name() == "pgsub python"
-        assert daemon.parent() == fork_server(family)
+        assert daemon.parent() == family.fork_server()
         lock = str(family.data_dir / LOCK_FILE)
         assert lock in open_files(psutil.Process(launcher.pid))
         assert lock not in open_files(daemon) + open_files(task)
-        fork_server(family).kill()
+        family.fork_server().kill()
         daemon.wait(20)
         task.wait(20)
 
@@ -234,7 +226,7 @@ def test_killed_workers_and_a_killed_fork_server_are_replaced(family: Family) ->
     family.kill(first.pid)
     second = family.await_worker(subid, after=first.generation)
     assert "was terminated by signal 9" in family.log()
-    server = fork_server(family)
+    server = family.fork_server()
     server.terminate()  # a service manager's SIGTERM to everybody
     server.kill()
     third = family.await_worker(subid, after=second.generation)
@@ -258,7 +250,7 @@ def test_the_fork_server_has_no_threads_but_the_allocator_s(family: Family) -> N
     (subid,) = family.subscribe("real")
     family.start(phase="starting")
     family.await_worker(subid)
-    server = fork_server(family)
+    server = family.fork_server()
     names = {
         Path(f"/proc/{server.pid}/task/{thread.id}/comm").read_text().strip()
         for thread in server.threads()

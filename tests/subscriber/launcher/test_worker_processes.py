@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from catalog.errcodes import ObjectInUse
 from tests.subscriber.launcher_family import Family, reported
 from tests.waiting import wait_until
-from workers.process.launcher_client import notify_launcher, stop_workers
+from workers.process.launcher_client import fork_spark_python, notify_launcher, stop_workers
 
 
 def test_a_killed_worker_is_noticed_and_replaced(family: Family) -> None:
@@ -67,3 +68,18 @@ def test_nothing_secret_is_in_a_worker_s_arguments(family: Family) -> None:
         *("--slot", "0", "--generation", "1"),
     ]
     assert os.getsid(row.pid) == row.pid
+
+
+def test_a_fork_server_that_does_not_fork_gets_one_request_for_spark_s_python(
+    tmp_path: Path,
+) -> None:
+    nobody = tmp_path / "nobody"  # a forked process finds no socket there, and ends
+    with Family(tmp_path / "d", real_workers=True) as family:
+        family.start(phase="starting")
+        server = family.fork_server()
+        server.suspend()
+        wait_until(lambda: server.status() == psutil.STATUS_STOPPED, 20)
+        assert fork_spark_python(family.data_dir, nobody)
+        assert not fork_spark_python(family.data_dir, nobody)
+        server.resume()
+        wait_until(lambda: fork_spark_python(family.data_dir, nobody), 60, family.log)
