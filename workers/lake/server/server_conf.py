@@ -17,6 +17,7 @@ from config.lake import catalog_kind, plain_keys
 from config.monitor_limits import (
     MANIFEST_CACHE_BYTES,
     METASTORE_LOCK_SECONDS,
+    STORE_DICTIONARY_BYTES,
     STORE_ROW_GROUP_BYTES,
     STORE_TASK_BYTES,
     STORE_TASK_THREADS,
@@ -30,6 +31,7 @@ _IN_STORE: Final = {
     "io.manifest.cache.max-total-bytes": str(MANIFEST_CACHE_BYTES),
     # A task keeps a row group in memory, and more tasks run than there are processors.
     "table-default.write.parquet.row-group-size-bytes": str(STORE_ROW_GROUP_BYTES),
+    "table-default.write.parquet.dict-size-bytes": str(STORE_DICTIONARY_BYTES),
 }
 """Of a catalog whose tables may be in a store."""
 _OF_KIND: Final[Mapping[str, Mapping[str, str]]] = {

@@ -31,6 +31,7 @@ def test_a_catalog_s_keys_get_the_catalog_s_name() -> None:
         "spark.sql.catalog.lake.io.manifest.cache-enabled": "true",
         "spark.sql.catalog.lake.io.manifest.cache.max-total-bytes": "16777216",
         "spark.sql.catalog.lake.table-default.write.parquet.row-group-size-bytes": "16777216",
+        "spark.sql.catalog.lake.table-default.write.parquet.dict-size-bytes": "262144",
     }
     asked = {"type": "rest", "table-default.write.parquet.row-group-size-bytes": "7"}
     groups = "spark.sql.catalog.lake.table-default.write.parquet.row-group-size-bytes"
@@ -60,10 +61,10 @@ def test_the_user_s_keys_win_except_where_a_wrong_value_loses_rows() -> None:
     [
         (2, 2 * GB, {}, 2),
         (2, 2 * GB, {"type": "jdbc", "warehouse": "/lake"}, 2),
-        (2, 2 * GB, {"type": "jdbc", "warehouse": "s3://lake"}, 8),
-        (2, 2 * GB, {"type": "rest"}, 8),
-        (2, 1 * GB, {"type": "rest"}, 4),
-        (2, 9 * GB, {"type": "rest"}, 8),
+        (2, 2 * GB, {"type": "jdbc", "warehouse": "s3://lake"}, 16),
+        (2, 2 * GB, {"type": "rest"}, 16),
+        (2, 1 * GB, {"type": "rest"}, 8),
+        (2, 9 * GB, {"type": "rest"}, 16),
         (4, GB // 4, {"type": "glue"}, 4),
         (32, 2 * GB, {"type": "rest"}, 32),
     ],
