@@ -193,6 +193,16 @@ def test_spark_wrote_the_files_of_its_tables(flow: Flow, table: str) -> None:
     assert [row["writer"] for row in rows if row["lake_table"] == table] == ["spark"]
 
 
+def test_tables_of_the_store_have_small_row_groups_whoever_makes_them(flow: Flow) -> None:
+    """More tasks write at a time than there are processors, with a row group in memory each."""
+    flow.lake("CREATE TABLE {t}.of_a_user USING iceberg AS SELECT id FROM {t}.changed")
+    dictionaries = {"of_a_user": 256, "changed": 128, "spark_changed": 128}
+    for table, kilobytes in dictionaries.items():
+        properties = flow.pgsub.iceberg_table(flow.name, table).properties
+        assert properties["write.parquet.row-group-size-bytes"] == str(16 << 20)
+        assert properties["write.parquet.dict-size-bytes"] == str(kilobytes << 10)
+
+
 def test_the_store_s_keys_are_told_to_nobody(flow: Flow, stack: LakeStack) -> None:
     """Not in argument lists, logs and status."""
     assert flow.facts["told"] == []
