@@ -98,7 +98,8 @@ STORE_ROW_GROUP_BYTES: Final = 16 * 2**20
 STORE_DICTIONARY_BYTES: Final = 256 * 2**10
 """Dictionary of a column of such a row group: as large a part of the row group as with Iceberg's
 defaults. A task that writes keeps a dictionary for each column. With Iceberg's 2 MB sixteen tasks
-that wrote fifty columns took 1.8 GB of heap, and with the size above 1.35 GB."""
+that wrote fifty columns took 1.8 GB of heap, and with the size above 1.35 GB. Tables that pgsub
+creates have a size of their own (``NEW_TABLE_PROPERTIES``)."""
 STORE_TASK_BYTES: Final = 128 * 2**20
 """Heap of the lake server for each of these tasks, which may write. Sixteen tasks that wrote 100
 and 200 columns had a heap of 1.4 and 1.5 GB at most, with the row groups and dictionaries above.

@@ -19,6 +19,14 @@ def command_line(process: psutil.Process) -> list[str]:
     return []
 
 
+def fork_server_of(launcher: psutil.Process) -> psutil.Process | None:
+    """The launcher's own child that forks the workers: workers have its command line too."""
+    for child in launcher.children():
+        if "multiprocessing.forkserver" in " ".join(command_line(child)):
+            return child
+    return None
+
+
 def name_of(process: psutil.Process) -> str:
     """The name of a process; empty for a process that has ended."""
     with suppress(psutil.NoSuchProcess):

@@ -31,7 +31,7 @@ from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.crash.failpoint_files import Failpoints
 from tests.crash.family import Family
 from tests.crash.proxy import Proxy
-from tests.processes import command_line, name_of
+from tests.processes import fork_server_of, name_of
 from workers.parent_death import dying_with_parent
 from workers.process.failpoints import (
     APPLY,
@@ -215,11 +215,9 @@ def _kill_sync(_fault: Fault, victims: Victims) -> str:
 
 
 def _kill_fork_server(_fault: Fault, victims: Victims) -> str:
-    """All workers die with it. The launcher's own child: workers have its command line too."""
-    for child in victims.family.pgsub.launcher.children():
-        if "multiprocessing.forkserver" in " ".join(command_line(child)):
-            return _signal(child.pid, signal.SIGKILL)
-    return ""
+    """All workers die with it."""
+    server = fork_server_of(victims.family.pgsub.launcher)
+    return _signal(server.pid if server else None, signal.SIGKILL)
 
 
 def _kill_python_daemons(_fault: Fault, victims: Victims) -> str:

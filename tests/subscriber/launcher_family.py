@@ -16,7 +16,7 @@ import psutil
 
 from catalog.pg_subscription import SubCreate, Subscription
 from catalog.store_sqlite import CatalogStore
-from tests.processes import command_line
+from tests.processes import fork_server_of
 from tests.waiting import wait_until
 from workers.process.launcher_client import LauncherStatus, query_launcher
 from workers.process.worker_slots import LogicalRepWorker
@@ -144,10 +144,9 @@ class Family:
 
     def fork_server(self) -> psutil.Process:
         """The last launcher's child that forks the workers."""
-        for child in psutil.Process(self.launchers[-1].pid).children():
-            if "multiprocessing.forkserver" in " ".join(command_line(child)):
-                return child
-        raise AssertionError(self.log())
+        found = fork_server_of(psutil.Process(self.launchers[-1].pid))
+        assert found is not None, self.log()
+        return found
 
     def log(self) -> str:
         """The end of the log file."""
