@@ -82,15 +82,20 @@ def test_a_full_heap_shrinks_and_the_options_are_as_before(lake_server: Lake) ->
     jcmd = shutil.which("jcmd")
     if jcmd is not None:
         flags = subprocess.run([jcmd, pid, "VM.flags", "-all"], capture_output=True, text=True)
-        told = dict(re.findall(r"(M..HeapFreeRatio) += (\d+)", flags.stdout))
-        assert told == {"MinHeapFreeRatio": "20", "MaxHeapFreeRatio": "45"}
+        words = r"(M..HeapFreeRatio|Tier3InvocationThreshold) += (\d+)"
+        told = dict(re.findall(words, flags.stdout))
+        assert told == {
+            "MinHeapFreeRatio": "20",
+            "MaxHeapFreeRatio": "45",
+            "Tier3InvocationThreshold": "1000",
+        }
 
 
 def test_collectors_that_can_shrink_a_heap() -> None:
     """One thread for two processors, several for more."""
-    arena = "-Dio.netty.allocator.numDirectArenas=1"
+    arena, ratio = "-Dio.netty.allocator.numDirectArenas=1", "-XX:NewRatio=4"
     for_two, for_three = set(memory_options(512 << 20, 2)), set(memory_options(512 << 20, 3))
-    assert {"-Xmx512m", "-XX:+UseSerialGC", arena} <= for_two
+    assert {"-Xmx512m", "-XX:+UseSerialGC", arena, ratio} <= for_two
     assert {"-Xmx512m", "-XX:+UseG1GC"} <= for_three
-    assert arena not in for_three
+    assert not {arena, ratio} & for_three
     assert {"-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=45"} <= for_two & for_three
