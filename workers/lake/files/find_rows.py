@@ -295,6 +295,8 @@ class RowLookup:
         for positions, at in found:
             if len(positions):
                 yield pa.table({"p": pa.array(positions), "k": pa.array(at)})
+        if part.mapped is not None:
+            part.mapped.let_go()
 
     def _read_and_search(self, file: LiveFile, piece: Piece, entry: NewEntry) -> list[pa.Table]:
         """Search a piece of a file; ``entry`` takes the keys."""

@@ -26,7 +26,7 @@ from config.limits import HASHED_AT_ONCE_ROWS
 from workers.columnar.key_search import Numbers
 from workers.columnar.key_table import count_buckets, fill_buckets, probe
 from workers.columnar.secret_hash import secret_numbers_of
-from workers.lake.files.keys.key_files import Arrays
+from workers.lake.files.keys.key_files import Arrays, MappedArrays
 
 _ROWS_A_BUCKET: Final = 4
 
@@ -58,6 +58,7 @@ class HashedKeys:
     numbers: Numbers
     checks: Numbers
     places: npt.NDArray[np.int32]
+    mapped: MappedArrays | None = None
 
     @property
     def size(self) -> int:
@@ -77,8 +78,14 @@ class HashedKeys:
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> HashedKeys:
         """The inverse of ``arrays``."""
-        own = (arrays[name] for name in ("starts", "numbers", "checks", "places"))
-        return cls(int(arrays["start"][0]), *own)
+        return cls(
+            int(arrays["start"][0]),
+            arrays["starts"],
+            arrays["numbers"],
+            arrays["checks"],
+            arrays["places"],
+            arrays if isinstance(arrays, MappedArrays) else None,
+        )
 
     def search(self, keys: SearchedHashes) -> tuple[Numbers, Numbers]:
         """The positions of the rows with a searched key, and the number of the key."""

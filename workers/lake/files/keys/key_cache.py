@@ -41,7 +41,7 @@ from config.limits import (
 from workers.columnar.key_search import KeyNumbers, Numbers
 from workers.columnar.secret_hash import SECRET_BITS
 from workers.lake.files.keys.hashed_keys import HashedKeys
-from workers.lake.files.keys.key_files import Arrays, KeyFiles
+from workers.lake.files.keys.key_files import Arrays, KeyFiles, MappedArrays
 
 _WIDTHS: Final = (np.uint8, np.uint16, np.uint32)
 
@@ -55,6 +55,7 @@ class Packed:
     least: Numbers
     greatest: Numbers
     above: npt.NDArray[Any]
+    mapped: MappedArrays | None = None
 
     @property
     def size(self) -> int:
@@ -75,7 +76,8 @@ class Packed:
         """The inverse of ``arrays``."""
         start, rows = arrays["start"].tolist()
         above = arrays["above"].reshape(-1, KEY_BLOCK_ROWS)
-        return cls(start, rows, arrays["least"], arrays["greatest"], above)
+        mapped = arrays if isinstance(arrays, MappedArrays) else None
+        return cls(start, rows, arrays["least"], arrays["greatest"], above, mapped)
 
     def search(self, keys: KeyNumbers, ascending: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield the positions of rows with a searched key, and the number of the key.

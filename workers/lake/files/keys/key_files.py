@@ -12,7 +12,8 @@ All entries together have ``max_bytes`` at most. Entries that nobody used for
 refused: else every file of a too large table would take the place of the file that is needed next.
 A new entry is refused, too, if the disk would have little room left for others.
 
-An entry is an Arrow file. The arrays are mapped to memory: a search for few keys reads few pages.
+An entry is an Arrow file. The arrays are mapped to memory: a search for few keys reads few pages,
+and gives them back (``MappedArrays.let_go``). The system keeps what it has room for.
 Processes with the folder in common share the entries, and any process may remove an entry. A
 removed entry takes its room on the disk until the last process has dropped the map. So a process
 notes its use of an entry (``use``), and drops entries that it does not use.
@@ -20,6 +21,7 @@ notes its use of an entry (``use``), and drops entries that it does not use.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import secrets
@@ -27,6 +29,7 @@ import time
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
+from mmap import MADV_DONTNEED, PAGESIZE
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any, Final
@@ -82,7 +85,7 @@ class KeyFiles:
         self._key = _secret(folder)
         self.secret = int.from_bytes(self._key)
 
-    def load(self, of: Hashable) -> list[Arrays] | None:
+    def load(self, of: Hashable) -> list[MappedArrays] | None:
         """The parts of an entry; None if there is none, or it is damaged."""
         path = self._path(of)
         try:
@@ -213,6 +216,31 @@ class NewKeyFile:
                 sink.close()
 
 
+class MappedArrays(dict[str, npt.NDArray[Any]]):
+    """The arrays of a part, in pages of a file that is mapped."""
+
+    def let_go(self) -> None:
+        """Give the pages back. The next access finds them in the system's cache, or in the file."""
+        filled = [array for array in self.values() if array.nbytes]
+        if _MADVISE is None or not filled:
+            return
+        first = min(array.ctypes.data for array in filled) // PAGESIZE * PAGESIZE
+        end = max(array.ctypes.data + array.nbytes for array in filled)
+        _MADVISE(first, end - first, MADV_DONTNEED)
+
+
+def _madvise() -> Any:
+    """The C library's function; None if the system has none."""
+    with suppress(OSError, AttributeError):
+        function = ctypes.CDLL(None).madvise
+        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        return function
+    return None
+
+
+_MADVISE: Final = _madvise()
+
+
 def open_key_files(folder: Path | None, max_bytes: int) -> KeyFiles | None:
     """The entries of a folder; None without a folder, without bytes, or if the disk refuses."""
     if folder is None or not max_bytes:
@@ -245,21 +273,33 @@ def _secret(folder: Path) -> bytes:
 
 def _batch(arrays: Arrays) -> pa.RecordBatch:
     """A part as a batch of one row: a value of bytes for each array, and the types."""
-    values: list[Any] = [
-        pa.array([np.ascontiguousarray(array).tobytes()], pa.large_binary())
-        for array in arrays.values()
-    ]
+    values: list[Any] = [_as_value(array) for array in arrays.values()]
     types = pa.array([" ".join(array.dtype.str for array in arrays.values())])
     return pa.RecordBatch.from_arrays([*values, types], [*arrays, _TYPES])
 
 
-def _arrays(batch: pa.RecordBatch) -> Arrays:
+def _as_value(array: npt.NDArray[Any]) -> pa.Array[Any]:
+    """An array's bytes as a column with one value, without a copy."""
+    offsets: Any = np.array([0, array.nbytes])
+    content: Any = np.ascontiguousarray(array).reshape(-1)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.Array.from_buffers(pa.large_binary(), 1, buffers)
+
+
+def _arrays(batch: pa.RecordBatch) -> MappedArrays:
     *names, _ = batch.schema.names
     types = batch.column(_TYPES)[0].as_py().split()
-    return {
-        name: np.frombuffer(batch.column(name)[0].as_buffer(), np.dtype(type))
+    return MappedArrays(
+        (name, np.frombuffer(_value_of(batch.column(name)), np.dtype(type)))
         for name, type in zip(names, types, strict=True)
-    }
+    )
+
+
+def _value_of(column: Any) -> Any:
+    """The bytes of a column with one value, where the file is mapped: a scalar has a copy."""
+    _, offsets, content = column.buffers()
+    begin, end = np.frombuffer(offsets, np.int64)[column.offset : column.offset + 2].tolist()
+    return pa.py_buffer(b"") if content is None else content.slice(begin, end - begin)
 
 
 def _is_whole(path: Path) -> bool:

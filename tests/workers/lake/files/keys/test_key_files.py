@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from config.limits import KEY_CACHE_IDLE_SECONDS, KEY_FILE_NOTED_SECONDS, KEY_FILES_SPARED_BYTES
 from workers.lake.files.keys import key_files
-from workers.lake.files.keys.key_files import Arrays, KeyFiles, open_key_files
+from workers.lake.files.keys.key_files import Arrays, KeyFiles, MappedArrays, open_key_files
 
 MOST = 100_000
 NOW = 10_000.0
@@ -32,7 +34,7 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.keys*"))
 
 
-def equal(found: list[Arrays] | None, *parts: Arrays) -> bool:
+def equal(found: Sequence[Arrays] | None, *parts: Arrays) -> bool:
     if found is None or len(found) != len(parts):
         return False
     return all(
@@ -63,6 +65,47 @@ def test_descriptors_are_closed_while_an_entry_is_in_use(tmp_path: Path) -> None
     assert len(os.listdir("/proc/self/fd")) == before
     entries(tmp_path)[0].unlink()
     assert all(equal(each, PART) for each in found), "what is mapped stays"
+
+
+def resident_kb(path: Path) -> int:
+    """What this process has in memory of a file that it maps."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    at = [n for n, line in enumerate(lines) if line.endswith(str(path))]
+    sizes = [next(each for each in lines[n:] if each.startswith("Rss:")) for n in at]
+    return sum(int(size.split()[1]) for size in sizes)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_what_was_searched_is_given_back(tmp_path: Path) -> None:
+    """The arrays are in the file's pages, not in a copy, and are still there afterwards."""
+    part: Arrays = {"places": np.arange(300_000), "empty": np.zeros(0, np.int32)}
+    files = KeyFiles(tmp_path, 10_000_000)
+    keep(files, "a", part, part)
+    (path,) = entries(tmp_path)
+    found = files.load("a")
+    assert found is not None
+    assert equal(found, part, part)
+    assert not found[0]["places"].flags.writeable, "a second kernel would be compiled for a copy"
+    size = part["places"].nbytes >> 10
+    assert resident_kb(path) > 2 * size - 100
+    found[0].let_go()
+    assert size - 100 < resident_kb(path) < size + 200
+    found[1].let_go()
+    assert resident_kb(path) < 200
+    assert equal(found, part, part)
+
+
+def test_nothing_is_given_back_of_an_empty_part_or_without_the_system_s_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MappedArrays({"empty": np.zeros(0, np.int32)}).let_go()
+    monkeypatch.setattr(key_files, "_MADVISE", None)
+    files = KeyFiles(tmp_path, MOST)
+    keep(files, "a", PART)
+    found = files.load("a")
+    assert found is not None
+    found[0].let_go()
+    assert equal(found, PART)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 100, -1])
