@@ -117,6 +117,10 @@ NATIVE_TRIM_SECONDS: Final = 10.0
 """Time between two looks of the C library for free pages, which take milliseconds. Batches of forty
 tables leave 60 MB of free pages within a minute."""
 
+HASHED_STEP_ROWS: Final = 32_768
+"""Rows whose keys are read and hashed in one step, by up to eight threads at a time: their texts
+take 1 MB, and 5 MB with the steps of keys that are numbers (``LOOK_UP_STEP_ROWS``)."""
+
 PYTHON_IDLE_SECONDS: Final = 5.0
 """Time for which Spark's Python stays after the last task: a next copy often follows at once."""
 PYTHON_FORK_SECONDS: Final = 5.0

@@ -37,6 +37,7 @@ from config.limits import (
     LOOK_UP_THREADS,
     PARALLEL_LOOK_UP_ROWS,
 )
+from config.monitor_limits import HASHED_STEP_ROWS
 from workers.columnar.key_search import (
     KeyNumbers,
     Numbers,
@@ -346,10 +347,9 @@ class RowLookup:
         """Yield the key columns of row groups in parts, each with the first position."""
         fields = self._read_fields
         columns = [names[field_id(each)] for each in fields]
+        step = LOOK_UP_STEP_ROWS if self._hashes is None else HASHED_STEP_ROWS
         for group, at in groups:
-            for batch in parquet.iter_batches(
-                LOOK_UP_STEP_ROWS, [group], columns, use_threads=False
-            ):
+            for batch in parquet.iter_batches(step, [group], columns, use_threads=False):
                 found = zip(map(batch.column, columns), fields, strict=True)
                 yield at, [as_type(column, each.type) for column, each in found]
                 at += batch.num_rows

@@ -15,7 +15,7 @@ a search for 'z' finds nothing, and the file is not opened.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -100,15 +100,15 @@ class HashedKeys:
             room = count
 
 
-def hash_rows(rows: Numbers, numbers: Numbers, checks: Numbers) -> HashedKeys:
-    """Put rows into buckets. ``rows`` are positions in ascending order; one row at least."""
-    start = int(rows[0])
-    width = max(1, (len(rows) // _ROWS_A_BUCKET).bit_length())
+def hash_rows(
+    start: int, offsets: npt.NDArray[np.int32], numbers: Numbers, checks: Numbers
+) -> HashedKeys:
+    """Put rows into buckets. ``offsets`` ascend, and count from ``start``; one row at least."""
+    width = max(1, (len(offsets) // _ROWS_A_BUCKET).bit_length())
     starts = np.zeros((1 << width) + 1, np.int32)
     count_buckets(numbers, 64 - width, starts)
-    own_numbers, own_checks = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)
-    places = np.empty(len(rows), np.int32)
-    offsets = (rows - start).astype(np.int32)
+    own_numbers, own_checks = np.empty(len(offsets), np.int64), np.empty(len(offsets), np.int64)
+    places = np.empty(len(offsets), np.int32)
     fill_buckets(
         numbers, checks, offsets, 64 - width, starts.copy(), own_numbers, own_checks, places
     )
@@ -117,13 +117,13 @@ def hash_rows(rows: Numbers, numbers: Numbers, checks: Numbers) -> HashedKeys:
 
 @dataclass(slots=True)
 class Hashing:
-    """Collects the keys of a file's rows in order, some at a time."""
+    """Collects the keys of a file's rows in order, some at a time.
+
+    A part's keys are written into the arrays that it is made of, not gathered as a list.
+    """
 
     secret: int
-    _rows: list[Numbers] = field(default_factory=list)
-    _numbers: list[Numbers] = field(default_factory=list)
-    _checks: list[Numbers] = field(default_factory=list)
-    _waiting: int = 0
+    _held: _Held | None = None
 
     def add(
         self, columns: Sequence[pa.Array[Any]], numbers: Numbers, start: int
@@ -137,19 +137,51 @@ class Hashing:
             for column in nulls:
                 known &= column.is_valid().to_numpy(zero_copy_only=False)
             rows, numbers, checks = rows[known], numbers[known], checks[known]
-        self._rows.append(rows)
-        self._numbers.append(numbers)
-        self._checks.append(checks)
-        self._waiting += len(rows)
-        if self._waiting >= HASHED_AT_ONCE_ROWS:
-            yield from self.end()
+        at = 0
+        while at < len(rows):
+            if self._held is None:
+                self._held = _Held(int(rows[at]), HASHED_AT_ONCE_ROWS)
+            at += self._held.take(rows[at:], numbers[at:], checks[at:])
+            if self._held.is_full:
+                yield from self.end()
 
     def end(self) -> Iterator[HashedKeys]:
         """Yield the rest."""
-        if self._waiting:
-            rows, numbers, checks = map(np.concatenate, (self._rows, self._numbers, self._checks))
-            self._rows, self._numbers, self._checks, self._waiting = [], [], [], 0
-            yield hash_rows(rows, _fixed(numbers), _fixed(checks))
+        held, self._held = self._held, None
+        if held is not None:
+            made = held.in_buckets()
+            del held  # whoever takes the part may write it, and has memory of his own
+            yield made
+
+
+class _Held:
+    """At most ``most`` rows for a part; the first has position ``start``."""
+
+    def __init__(self, start: int, most: int) -> None:
+        self._start = start
+        self._count = 0
+        self._places = np.empty(most, np.int32)
+        self._numbers, self._checks = np.empty(most, np.int64), np.empty(most, np.int64)
+
+    @property
+    def is_full(self) -> bool:
+        """Is there no room for another row?"""
+        return self._count == len(self._places)
+
+    def take(self, rows: Numbers, numbers: Numbers, checks: Numbers) -> int:
+        """Take the first rows; returns how many."""
+        count = min(len(rows), len(self._places) - self._count)
+        own = slice(self._count, self._count + count)
+        self._places[own] = rows[:count] - self._start
+        self._numbers[own], self._checks[own] = numbers[:count], checks[:count]
+        self._count += count
+        return count
+
+    def in_buckets(self) -> HashedKeys:
+        """The rows as a part."""
+        numbers, checks = self._numbers[: self._count], self._checks[: self._count]
+        places = self._places[: self._count]
+        return hash_rows(self._start, places, _fixed(numbers), _fixed(checks))
 
 
 def _fixed(array: Any) -> Any:

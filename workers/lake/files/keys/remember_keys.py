@@ -11,10 +11,12 @@ group is skipped, the entry is removed.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +25,10 @@ from workers.columnar.key_search import Numbers
 from workers.lake.files.keys.hashed_keys import Hashing
 from workers.lake.files.keys.key_cache import KeyCache, Part, pack
 from workers.lake.files.keys.key_files import NewKeyFile
+
+_HASHING: Final = threading.BoundedSemaphore(os.cpu_count() or 1)
+"""So many threads hash keys, and have a finished part in memory beside the rows of the part. More
+threads read files at a time, and wait for requests."""
 
 
 class NewEntry(Protocol):
@@ -56,8 +62,9 @@ class _Entry:
         if not self.is_open:
             return
         if self.hashing is not None:
-            for part in self.hashing.add(columns, numbers, start):
-                self._keep(part)
+            with _HASHING:
+                for part in self.hashing.add(columns, numbers, start):
+                    self._keep(part)
             return
         packed = None if columns[0].null_count else pack(numbers, start)
         if packed is None:
@@ -89,8 +96,9 @@ class _Entry:
     def store(self) -> None:
         """All rows were read."""
         if self.is_open and self.hashing is not None:
-            for part in self.hashing.end():
-                self._keep(part)
+            with _HASHING:
+                for part in self.hashing.end():
+                    self._keep(part)
         if not self.is_open:
             return
         if self.file is None or not self._has_part:

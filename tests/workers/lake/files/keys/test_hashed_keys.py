@@ -77,7 +77,7 @@ def test_equal_first_hashes_alone_are_no_equal_keys() -> None:
     checks = np.array([1, 2], np.int64)
     for array in (numbers, checks):
         array.flags.writeable = False
-    made = hash_rows(np.array([0, 1]), numbers, checks)
+    made = hash_rows(0, np.array([0, 1], np.int32), numbers, checks)
     rows, at = made.search(SearchedHashes(numbers[:1], checks[1:], np.array([0])))
     assert (rows.tolist(), at.tolist()) == ([1], [0])
 
@@ -89,3 +89,9 @@ def test_another_seed_finds_nothing() -> None:
 def test_what_a_row_takes() -> None:
     (made,) = hashed([[str(n) for n in range(100_000)]])
     assert made.size / 100_000 < HASHED_KEY_BYTES + 2
+
+
+def test_a_part_is_full_in_the_middle_of_what_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashed_keys, "HASHED_AT_ONCE_ROWS", 3)
+    made = hashed([["a", None, "b"], ["c", "d", "e", "f", "g", "h"]], start=10)
+    assert [(part.start, len(part.places)) for part in made] == [(10, 3), (14, 3), (17, 2)]
