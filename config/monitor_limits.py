@@ -117,6 +117,9 @@ NATIVE_TRIM_SECONDS: Final = 10.0
 """Time between two looks of the C library for free pages, which take milliseconds. Batches of forty
 tables leave 60 MB of free pages within a minute."""
 
+FREED_MEMORY_SHARE: Final = 0.01
+"""The part of the time in which a worker gives freed memory back: a call takes milliseconds."""
+
 HASHED_STEP_ROWS: Final = 32_768
 """Rows whose keys are read and hashed in one step, by up to eight threads at a time: their texts
 take 1 MB, and 5 MB with the steps of keys that are numbers (``LOOK_UP_STEP_ROWS``)."""

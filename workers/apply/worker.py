@@ -69,6 +69,7 @@ from workers.apply.publisher_link import (
 )
 from workers.apply.reload import reread_subscription
 from workers.apply.two_phase import TwoPhase, asks_two_phase, enable_two_phase
+from workers.freed_memory import keep_none
 from workers.lake.destination import Destination
 from workers.process.worker_process import WorkerProcess
 from workers.publisher.binary_columns import (
@@ -98,6 +99,7 @@ log = logging.getLogger(__name__)
 
 def apply_worker_main(process: WorkerProcess) -> None:
     """``ApplyWorkerMain``: open the lake, fence a dead worker's batch, stream, loop."""
+    keep_none()  # before a thread of the worker uses Arrow
     store = process.store
     sub = process.subscription()
     slot = sub.subslotname

@@ -27,8 +27,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
 from catalog.errcodes import (
     UNIQUE_VIOLATION,
     ObjectNotInPrerequisiteState,
@@ -45,6 +43,7 @@ from workers.changes.failed_transaction import FailedTransaction
 from workers.changes.layout import PartOfIdentity
 from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
+from workers.freed_memory import give_back
 from workers.lake.destination import Destination
 from workers.lake.effects import Counts, Effect, joined
 from workers.lake.refusals import check_not_overtaken
@@ -332,7 +331,7 @@ class BatchWriter:
             for rel in named:
                 self._look_up_keys_after(failed, rel)
             raise
-        pa.default_memory_pool().release_unused()  # the thread used most of the pool
+        give_back()  # the thread used most of the pool
         if not tables[0].own_branch:
             failpoints.reach("apply.table_written")
         return list(map(Written, ready, works, stamps, effects))

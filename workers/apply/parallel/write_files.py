@@ -21,14 +21,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from catalog.pg_subscription import TableOptions
 from workers.apply.parallel.ready_files import TableFiles, discard, inserts_of, kinds_of
 from workers.changes.by_table import Run
 from workers.changes.changes_ahead import NoFiles, build_ahead, without_files
 from workers.changes.segments import build_segments
 from workers.changes.table_work import TableWork
+from workers.freed_memory import give_back
 from workers.lake.destination import Destination
 from workers.process import failpoints
 from workers.tables.open_table import OpenTable
@@ -77,7 +76,7 @@ def write_files(rows: Mapping[int, Rows], dest: Destination, file_id: str) -> Wr
     except BaseException:
         discard(made)
         raise
-    pa.default_memory_pool().release_unused()
+    give_back()
     return WrittenFiles(made, without)
 
 

@@ -32,6 +32,7 @@ from itertools import count, takewhile
 import pyarrow as pa
 
 from config.limits import JOIN_STEP_FILES, JOINED_ROWS
+from workers.freed_memory import give_back
 from workers.lake.effects import FileSizes
 from workers.lake.files.branch_commit import BranchCommits
 from workers.lake.files.branch_files import Deletes, after_commit, unused_deletes
@@ -88,7 +89,7 @@ def replace_files(
             return None
         raise
     finally:
-        pa.default_memory_pool().release_unused()
+        give_back()
     gone = {file.path for file, _ in chosen}
     dropped = unused_deletes(live.files or (), gone)
     change = FileChange(

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from config.limits import FETCHING_CHANGES, LOOK_UP_AHEAD_CHANGES, LOOK_UP_CHANGES
+from workers.freed_memory import give_back
 from workers.lake.connect.errors import LakeFailure
 from workers.lake.copy_plan import CopyPlan
 from workers.lake.effects import Counts, added
@@ -257,7 +258,7 @@ class FileSegmentWriter(SegmentWriter):
             tip, found = next(iter(tips), None), None  # the found rows take memory
             gather(self.target, parts, tip)
             if tip is not None:
-                pa.default_memory_pool().release_unused()  # the look-up used most of the pool
+                give_back()  # the look-up used most of the pool
             deletes = self.target.write_deletes_beside(partial(self._write_rows, parts), parts, tip)
         except BaseException:
             kept = {file.path for own in parts.staged for file in own.files}
