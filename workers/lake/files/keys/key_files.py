@@ -96,7 +96,7 @@ class KeyFiles:
             with pa.memory_map(str(path)) as mapped:
                 whole = mapped.read_buffer()
             parts = pa.ipc.open_file(pa.BufferReader(whole.slice(0, len(whole) - _SUM_LENGTH)))
-            return [_arrays(parts.get_batch(n)) for n in range(parts.num_record_batches)]
+            return [_arrays(parts.get_batch(n), whole) for n in range(parts.num_record_batches)]
         except (OSError, pa.ArrowInvalid):
             return None
 
@@ -217,16 +217,24 @@ class NewKeyFile:
 
 
 class MappedArrays(dict[str, npt.NDArray[Any]]):
-    """The arrays of a part, in pages of a file that is mapped."""
+    """The arrays of a part, in pages of a file that is mapped at ``whole``."""
+
+    def __init__(self, arrays: Arrays, whole: pa.Buffer) -> None:
+        super().__init__(arrays)
+        self._whole = whole
 
     def let_go(self) -> None:
-        """Give the pages back. The next access finds them in the system's cache, or in the file."""
+        """Give the pages back. The next access finds them in the system's cache, or in the file.
+
+        Memory that is not of the file would lose its content, and so is left alone.
+        """
         filled = [array for array in self.values() if array.nbytes]
         if _MADVISE is None or not filled:
             return
         first = min(array.ctypes.data for array in filled) // PAGESIZE * PAGESIZE
         end = max(array.ctypes.data + array.nbytes for array in filled)
-        _MADVISE(first, end - first, MADV_DONTNEED)
+        if self._whole.address <= first and end <= self._whole.address + self._whole.size:
+            _MADVISE(first, end - first, MADV_DONTNEED)
 
 
 def _madvise() -> Any:
@@ -286,13 +294,14 @@ def _as_value(array: npt.NDArray[Any]) -> pa.Array[Any]:
     return pa.Array.from_buffers(pa.large_binary(), 1, buffers)
 
 
-def _arrays(batch: pa.RecordBatch) -> MappedArrays:
+def _arrays(batch: pa.RecordBatch, whole: pa.Buffer) -> MappedArrays:
     *names, _ = batch.schema.names
     types = batch.column(_TYPES)[0].as_py().split()
-    return MappedArrays(
-        (name, np.frombuffer(_value_of(batch.column(name)), np.dtype(type)))
+    arrays = {
+        name: np.frombuffer(_value_of(batch.column(name)), np.dtype(type))
         for name, type in zip(names, types, strict=True)
-    )
+    }
+    return MappedArrays(arrays, whole)
 
 
 def _value_of(column: Any) -> Any:

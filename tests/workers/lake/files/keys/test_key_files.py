@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from config.limits import KEY_CACHE_IDLE_SECONDS, KEY_FILE_NOTED_SECONDS, KEY_FILES_SPARED_BYTES
@@ -98,7 +99,7 @@ def test_what_was_searched_is_given_back(tmp_path: Path) -> None:
 def test_nothing_is_given_back_of_an_empty_part_or_without_the_system_s_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MappedArrays({"empty": np.zeros(0, np.int32)}).let_go()
+    MappedArrays({"empty": np.zeros(0, np.int32)}, pa.py_buffer(b"")).let_go()
     monkeypatch.setattr(key_files, "_MADVISE", None)
     files = KeyFiles(tmp_path, MOST)
     keep(files, "a", PART)
@@ -106,6 +107,13 @@ def test_nothing_is_given_back_of_an_empty_part_or_without_the_system_s_help(
     assert found is not None
     found[0].let_go()
     assert equal(found, PART)
+
+
+def test_memory_that_is_not_of_the_file_keeps_its_content() -> None:
+    """The system would give zeros for it: keys would not be found."""
+    own = np.arange(100_000)
+    MappedArrays({"own": own}, pa.py_buffer(bytes(80))).let_go()
+    assert own.tolist() == list(range(100_000))
 
 
 @pytest.mark.parametrize("cut", [0, 3, 4, 100, -1])
