@@ -11,6 +11,7 @@ import pytest
 
 from subscriber.demo.embedded_postgres import EmbeddedPublisher
 from tests.integration.flow import Flow, first, n_min_max
+from tests.waiting import wait_until
 
 SCHEMA = (
     "CREATE TABLE tab1 (a int PRIMARY KEY)",
@@ -81,8 +82,7 @@ def _linked_tables(flow: Flow) -> None:
 
 def _synchronous(flow: Flow) -> None:
     server = flow.pub.server
-    server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '\"{flow.subscriptions[0]}\"'")
-    server.execute("SELECT pg_reload_conf()")
+    _wait_for(server, f'"{flow.subscriptions[0]}"')
     try:
         flow.pub.run("SET statement_timeout = '60s'", "INSERT INTO tab1 VALUES (1), (2), (3)")
         # The commit has returned: what it waited for is in the lake without any further wait.
@@ -95,6 +95,21 @@ def _synchronous(flow: Flow) -> None:
         server.execute("ALTER SYSTEM RESET synchronous_standby_names")
         server.execute("SELECT pg_reload_conf()")
     flow.checkpoint("synchronous", "tab1")
+
+
+def _wait_for(server: EmbeddedPublisher, standbys: str) -> None:
+    """Commits wait for these standbys when this returns.
+
+    A commit waits once the checkpointer, not the session, has reread the setting. The postmaster
+    rereads first, and tells the checkpointer before the next connection. The checkpointer rereads
+    between two checkpoints; the first of the two may have begun just before it was told.
+    """
+    server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'")
+    server.execute("SELECT pg_reload_conf()")
+    shown = "SHOW synchronous_standby_names"
+    wait_until(lambda: server.execute(shown) == [(standbys,)], 60, "the server has the setting")
+    server.execute("CHECKPOINT")
+    server.execute("CHECKPOINT")
 
 
 def _two_subscriptions(flow: Flow) -> None:
